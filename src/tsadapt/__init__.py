@@ -1,0 +1,27 @@
+"""tsadapt: adapt a classifier from a labelled source domain to an unlabelled target domain.
+
+The public names are loaded when first used, so that `import tsadapt` costs nothing.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tsadapt.core import FeatureMemory, TSALoss, mutual_information_loss, transferable_cross_entropy
+
+__version__ = version("tsadapt")
+
+__all__ = ["FeatureMemory", "TSALoss", "mutual_information_loss", "transferable_cross_entropy"]
+
+_HOME = dict.fromkeys(__all__, "tsadapt.core")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'tsadapt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

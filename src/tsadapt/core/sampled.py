@@ -1,0 +1,86 @@
+"""The explicit loss that TSA bounds: M copies of each source feature, drawn from the augmented distribution.
+
+Shapes: B source samples, C classes, K features, M draws for each sample.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tsadapt.core.checks import check_classes, check_matrix, check_same_device, check_vector, computing_dtype
+from tsadapt.core.moments import ClassStatistics, symmetric_root
+from tsadapt.core.transferable import Policy, class_shifts
+
+__all__ = ["sampled_cross_entropy"]
+
+
+def sampled_cross_entropy(
+    features: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    source: ClassStatistics,
+    target: ClassStatistics,
+    strength: float,
+    samples: int,
+    generator: torch.Generator | None = None,
+    *,
+    policy: Policy = "skip",
+    min_count: int = 1,
+) -> Tensor:
+    """L_M, the cross-entropy over M drawn copies of each feature.
+
+        L_M = (1/B) Σ_i (1/M) Σ_m CE(W f_i^m + b, y_i),    f_i^m ~ N(f_i + λΔμ^y, λΣ_t^y)
+
+    Shapes: `features` (B, K), `labels` (B,), `weight` (C, K), `bias` (C,) or None; λ is `strength`, M is `samples`.
+    A draw is λΔμ + √λ Aᵀε with AᵀA = Σ: from a memory, A is the centred rows of the class, so nothing is factorised;
+    from moments, the detached symmetric root. It is made after the product with W, in C numbers instead of K. The
+    gradient reaches `features`, `weight` and `bias`. `policy` and `min_count` as in `transferable_logits`.
+
+    >>> import torch
+    >>> from tsadapt.core import ClassMoments
+    >>> W, f, y = torch.eye(2), torch.zeros(1, 2), torch.tensor([0])
+    >>> still = ClassMoments(torch.tensor([1, 1]), torch.zeros(2, 2), torch.zeros(2, 2, 2))
+    >>> round(sampled_cross_entropy(f, y, W, None, still, still, 1.0, samples=3).item(), 4)  # log 2
+    0.6931
+    """
+    if weight.ndim != 2:
+        raise ValueError(f"weight has shape {tuple(weight.shape)}, expected (classes, features).")
+    c, k = weight.shape
+    check_matrix("features", features, None, k, f"weight is ({c}, {k})")
+    check_vector("labels", labels, features.shape[0])
+    check_same_device(features=features, labels=labels, weight=weight, bias=bias)
+    check_classes("labels", labels, c)
+    for name, statistics in (("source", source), ("target", target)):
+        if statistics.shape != (c, k):
+            raise ValueError(f"{name} holds {statistics.shape} (classes, features), but weight is ({c}, {k}).")
+    if samples < 1:
+        raise ValueError(f"samples is {samples}, expected at least 1.")
+    if strength < 0:
+        raise ValueError(f"strength is {strength}, expected zero or more: it scales a covariance.")
+
+    with torch.autocast(features.device.type, enabled=False):
+        dtype = computing_dtype(features, weight)
+        w = weight.to(dtype)
+        logits = F.linear(features.to(dtype), w, None if bias is None else bias.to(dtype))
+        classes, place = torch.unique(labels, return_inverse=True)
+        shift, enough = class_shifts(w, classes, source, target, True, "target", policy, min_count)
+        assert shift is not None
+        each: list[Tensor] = []
+        order: list[Tensor] = []
+        for p, label in enumerate(classes.tolist()):
+            mine = place.eq(p).nonzero()[:, 0]
+            moved = logits.index_select(0, mine)[:, None]  # (b, 1, C), b samples of this class
+            few = enough is not None and not bool(enough[p])
+            if not (few and policy == "skip"):
+                a = symmetric_root(target.pooled().covariance[0]) if few else target.factor(label)
+                along = a.to(w) @ w.T  # (r, C)
+                eps = torch.randn(mine.numel(), samples, a.shape[0], generator=generator, dtype=dtype, device=w.device)
+                moved = moved + strength * (w @ shift[p]) + math.sqrt(strength) * (eps @ along)
+            each.append(moved.expand(-1, samples, -1))
+            order.append(mine)
+        drawn = torch.cat(each)  # (B, M, C), by class
+        y = labels.index_select(0, torch.cat(order)).to(torch.int64)
+        return F.cross_entropy(drawn.flatten(0, 1), y.repeat_interleave(samples))

@@ -1,0 +1,213 @@
+"""The transferable cross-entropy of TSA: the expected loss over infinitely many target-like copies, in closed form.
+
+Shapes: B source samples, C classes, K features, P classes present in the batch.
+    logits   (B, C)   ŷ = W f + b of the source features
+    labels   (B,)     y
+    weight   (C, K)   W, the weight of the last linear layer; the derivation needs a head linear in the features
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tsadapt.core.checks import check_classes, check_matrix, check_same_device, check_vector, computing_dtype
+from tsadapt.core.moments import ClassStatistics, quadratic_forms
+
+__all__ = ["Covariance", "Policy", "class_shifts", "transferable_cross_entropy", "transferable_logits"]
+
+Policy = Literal["skip", "official", "global"]
+"""What happens to a class with fewer than `min_count` rows; see `transferable_logits`."""
+
+Covariance = Literal["target", "source", "none"]
+"""Whose covariance spreads the augmented features."""
+
+
+def transferable_logits(
+    logits: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    source: ClassStatistics | None,
+    target: ClassStatistics | None,
+    strength: float,
+    *,
+    mean_shift: bool = True,
+    covariance: Covariance = "target",
+    policy: Policy = "skip",
+    min_count: int = 1,
+) -> Tensor:
+    """The logits Z whose cross-entropy is the bound L_∞ (the paper's Eq. for the surrogate loss).
+
+        Z_i^c = ŷ_i^c + λ (w_c − w_y)·Δμ^y + ½ λ (w_c − w_y)ᵀ Σ_t^y (w_c − w_y),    y = y_i
+
+    Shapes: `logits` (B, C), `labels` (B,), `weight` (C, K); λ is `strength`. `source` and `target` are a
+    `FeatureMemory`, `IterativeMoments` or `ClassMoments` of C classes and K features, and are constants: the gradient
+    reaches `logits` and `weight`. Computed in float32 or wider, also under autocast.
+
+    Switches: `mean_shift=False` leaves out Δμ; `covariance="none"` leaves out Σ; ISDA is
+    `mean_shift=False, covariance="source"` (then `target` may be None).
+
+    A class that has fewer than `min_count` rows in a domain that is used follows `policy`:
+    "skip" leaves its logits as they are (plain cross-entropy); "official" does what the published code does, taking
+    the mean of no rows as zero; "global" takes the shift between all rows and the average within-class covariance.
+
+    >>> import torch
+    >>> from tsadapt.core import ClassMoments
+    >>> W, f = torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([[0.5, 0.0]])
+    >>> many = torch.tensor([9, 9])
+    >>> source = ClassMoments(many, torch.zeros(2, 2), torch.zeros(2, 2, 2))
+    >>> target = ClassMoments(many, torch.tensor([[0.4, 0.0], [0.4, 0.0]]), 0.2 * torch.eye(2).expand(2, 2, 2))
+    >>> transferable_logits(f @ W.T, torch.tensor([0]), W, source, target, strength=0.5)
+    tensor([[0.0000, 0.7500]])
+    """
+    b, c = _check(logits, labels, weight)
+    used = _check_statistics(source, target, mean_shift, covariance, policy, (c, weight.shape[1]))
+    dtype = computing_dtype(logits, weight)
+    logits = logits.to(dtype)
+    if strength == 0 or not used or b == 0:
+        return logits
+    with torch.autocast(logits.device.type, enabled=False):
+        w = weight.to(dtype)
+        # With at least as many samples as classes most classes are present: finding out which costs more than it saves.
+        classes, place = (None, labels) if b >= c else torch.unique(labels, return_inverse=True)
+        shift, enough = class_shifts(w, classes, source, target, mean_shift, covariance, policy, min_count)
+        offsets = None
+        if shift is not None:
+            along = (strength * shift) @ w.T  # (P, C)
+            own = along.diagonal()[:, None] if classes is None else along.gather(1, classes[:, None])
+            offsets = along - own
+        spread = None if covariance == "none" else (source if covariance == "source" else target)
+        if spread is not None:
+            variances = spread.variances_along(w, classes)
+            if enough is not None and policy == "global":
+                pooled = quadratic_forms(w, classes, spread.pooled().covariance)
+                variances = torch.where(enough[:, None], variances, pooled)
+            half = 0.5 * strength
+            offsets = half * variances if offsets is None else offsets.add(variances, alpha=half)
+        assert offsets is not None
+        if enough is not None and policy == "skip":
+            offsets = torch.where(enough[:, None], offsets, 0.0)
+        return logits + offsets.index_select(0, place)
+
+
+def transferable_cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    source: ClassStatistics | None,
+    target: ClassStatistics | None,
+    strength: float,
+    *,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+    mean_shift: bool = True,
+    covariance: Covariance = "target",
+    policy: Policy = "skip",
+    min_count: int = 1,
+) -> Tensor:
+    """L_∞, an upper bound of the expected cross-entropy over N(f + λΔμ^y, λΣ_t^y).
+
+        L_∞ = −(1/B) Σ_i log softmax(Z_i)[y_i],    Z as in `transferable_logits`
+
+    Shapes, arguments and gradient as there; `reduction` as in `torch.nn.functional.cross_entropy`.
+
+    >>> import torch
+    >>> from tsadapt.core import FeatureMemory
+    >>> head, f, y = torch.nn.Linear(4, 3), torch.randn(8, 4), torch.randint(3, (8,))
+    >>> source, target = FeatureMemory(100, 4, 3), FeatureMemory(100, 4, 3)
+    >>> source.write(torch.arange(8), f, y)
+    >>> target.write(torch.arange(8), f + 1, y)
+    >>> loss = transferable_cross_entropy(head(f), y, head.weight, source, target, strength=0.25)
+    >>> loss.backward()
+    """
+    z = transferable_logits(
+        logits,
+        labels,
+        weight,
+        source,
+        target,
+        strength,
+        mean_shift=mean_shift,
+        covariance=covariance,
+        policy=policy,
+        min_count=min_count,
+    )
+    return F.cross_entropy(z, labels.to(torch.int64), reduction=reduction)
+
+
+def class_shifts(
+    weight: Tensor,
+    classes: Tensor | None,
+    source: ClassStatistics | None,
+    target: ClassStatistics | None,
+    mean_shift: bool,
+    covariance: Covariance,
+    policy: Policy,
+    min_count: int,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Δμ (P, K) of `classes` (None: all) under the policy (None without a shift), and which classes have enough rows.
+
+    The second is None when every class has, or when the policy does not ask.
+    """
+    counts, means = [], []
+    for statistics, used in (
+        (source, mean_shift or covariance == "source"),
+        (target, mean_shift or covariance == "target"),
+    ):
+        if used and statistics is not None:
+            count, mean = statistics.class_means(classes)
+            counts.append(count.to(weight.device))
+            means.append(mean.to(weight))
+    enough = None
+    if policy != "official":
+        if min(int(count.min()) for count in counts) < min_count:
+            enough = torch.stack(counts).amin(0) >= min_count
+    if not mean_shift:
+        return None, enough
+    shift = means[1] - means[0]
+    if enough is not None and policy == "global" and source is not None and target is not None:
+        everywhere = target.pooled().mean.to(weight) - source.pooled().mean.to(weight)  # (1, K)
+        shift = torch.where(enough[:, None], shift, everywhere)
+    return shift, enough
+
+
+def _check(logits: Tensor, labels: Tensor, weight: Tensor) -> tuple[int, int]:
+    if weight.ndim != 2:
+        raise ValueError(f"weight has shape {tuple(weight.shape)}, expected (classes, features).")
+    c = weight.shape[0]
+    check_matrix("logits", logits, None, c, f"one column for each of the {c} rows of weight")
+    check_vector("labels", labels, logits.shape[0])
+    check_same_device(logits=logits, labels=labels, weight=weight)
+    check_classes("labels", labels, c)
+    return logits.shape[0], c
+
+
+def _check_statistics(
+    source: ClassStatistics | None,
+    target: ClassStatistics | None,
+    mean_shift: bool,
+    covariance: Covariance,
+    policy: Policy,
+    shape: tuple[int, int],
+) -> bool:
+    """Check what is given and asked for; whether any statistics are used at all."""
+    if covariance not in ("target", "source", "none"):
+        raise ValueError(f"covariance is {covariance!r}, expected 'target', 'source' or 'none'.")
+    if policy not in ("skip", "official", "global"):
+        raise ValueError(f"policy is {policy!r}, expected 'skip', 'official' or 'global'.")
+    for name, statistics, used in (
+        ("source", source, mean_shift or covariance == "source"),
+        ("target", target, mean_shift or covariance == "target"),
+    ):
+        if not used:
+            continue
+        if statistics is None:
+            asked = "mean_shift=True" if mean_shift else f"covariance={covariance!r}"
+            raise ValueError(f"{name} is None, but {asked} needs it: give a memory or moments of that domain.")
+        if statistics.shape != shape:
+            c, k = statistics.shape
+            raise ValueError(
+                f"{name} holds {c} classes of {k} features, but weight is {shape}: expected {shape[0]} classes of"
+                f" {shape[1]} features."
+            )
+    return mean_shift or covariance != "none"
