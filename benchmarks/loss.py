@@ -19,7 +19,7 @@ from benchmarks import growth, literal, training_step
 from benchmarks.measure import Step, in_fresh_process, interleave, peak_beyond_start, resident, versions
 from tsadapt.core import FeatureMemory, transferable_cross_entropy
 
-BATCH, STRENGTH = 32, 0.2
+BATCH, BATCHES, STRENGTH = 32, 64, 0.2
 MB = 1 << 20
 
 
@@ -58,11 +58,16 @@ class Problem:
         self.source, self.target = rows(size.source), rows(size.target)
         self.weight = torch.empty(size.classes, size.dim).uniform_(-1, 1, generator=generator).div_(size.dim**0.5)
         self.weight.requires_grad_()
+        self.turn, self.batches = 0, [self.make_batch() for _ in range(BATCHES)]
 
     def batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """f_s (with gradient), y_s, i_s, f_t, ỹ_t, i_t."""
-        i_s = torch.randint(self.size.source, (BATCH,), generator=self.generator)
-        i_t = torch.randint(self.size.target, (BATCH,), generator=self.generator)
+        """f_s (with gradient), y_s, i_s, f_t, ỹ_t, i_t: one of some batches made beforehand."""
+        self.turn = (self.turn + 1) % BATCHES
+        return self.batches[self.turn]
+
+    def make_batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        i_s = torch.randperm(self.size.source, generator=self.generator)[:BATCH]
+        i_t = torch.randperm(self.size.target, generator=self.generator)[:BATCH]
         f_s = self.source[0][i_s].requires_grad_()
         return f_s, self.source[1][i_s], i_s, self.target[0][i_t], self.target[1][i_t], i_t
 

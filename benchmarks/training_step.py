@@ -66,10 +66,7 @@ def make(case: Case, kind: str) -> Step:
 
     def step() -> None:
         y = torch.randint(case.classes, (case.batch,), generator=g)
-        if kind == "source":
-            loss = F.cross_entropy(head(body(x[: case.batch])), y)
-        else:
-            loss = losses(body(x), y)
+        loss = F.cross_entropy(head(body(x[:case.batch])), y) if kind == "source" else losses(body(x), y)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

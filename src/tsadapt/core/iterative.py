@@ -97,7 +97,9 @@ class IterativeMoments(PreciseBuffers):
         """Counts (P,) and means (P, K) of some classes (None: all)."""
         return self.moments().class_means(classes)
 
-    def variances_along(self, weight: Tensor, classes: Tensor | None = None) -> Tensor:
+    def variances_along(
+        self, weight: Tensor, classes: Tensor | None = None, means: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
         """(w_c − w_y)ᵀ Σ^y (w_c − w_y) for y in `classes` (None: all) and every c: (P, C), differentiable in W."""
         return self.moments().variances_along(weight, classes)
 

@@ -9,7 +9,7 @@ from tsadapt.core.checks import check_matrix
 from tsadapt.core.information import mutual_information_loss
 from tsadapt.core.memory import FeatureMemory
 from tsadapt.core.schedules import augmentation_strength
-from tsadapt.core.transferable import Covariance, Policy, transferable_cross_entropy
+from tsadapt.core.transferable import Covariance, Policy, check_statistics, transferable_cross_entropy
 
 __all__ = ["TSALoss"]
 
@@ -86,6 +86,7 @@ class TSALoss(nn.Module):
             raise TypeError(f"head is {type(head).__name__}, expected a linear layer with a weight, such as nn.Linear.")
         for name, f in (("f_s", f_s), ("f_t", f_t)):
             check_matrix(name, f, None, self.source.dim, f"TSALoss was made for {self.source.dim} features")
+        check_statistics("TSALoss", self.source, head.weight)
         logits_s, logits_t = head(f_s), head(f_t)
         if self.training:
             self.source.write(i_s, f_s, y_s)

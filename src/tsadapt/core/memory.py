@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional as F
 
 from tsadapt.core.buffers import PreciseBuffers
 from tsadapt.core.checks import check_classes, check_matrix, check_range, check_vector
@@ -159,7 +160,7 @@ class FeatureMemory(PreciseBuffers):
         order = self.labels.argsort(stable=True)
         start = 0
         for c, size in enumerate(self.count[:-1].tolist()):
-            for rows in order[start : start + size].split(CHUNK):
+            for rows in torch.split(order[start : start + size], CHUNK):
                 f = self.features.index_select(0, rows).double()
                 self.total[c] += f.sum(0)
                 if self.second is not None:
@@ -172,17 +173,13 @@ class FeatureMemory(PreciseBuffers):
         if self.second is None:
             covariance = torch.stack([a.T @ a for a in map(self.factor, range(self.classes))])
         else:
-            mu = self._sums(None)[1][:, :, None]
-            covariance = (self.second / count.clamp_min(1)[:, None, None] - mu * mu.mT).to(mean.dtype)
-        return ClassMoments(count.clone(), mean, covariance)
+            mu = mean[:, :, None]
+            covariance = self.second / count.clamp_min(1)[:, None, None] - mu * mu.mT
+        dtype = self._computing
+        return ClassMoments(count.clone(), mean.to(dtype), covariance.to(dtype))
 
     def class_means(self, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Counts (P,) and means (P, K) of some classes (None: all); the mean of an empty class is zero."""
-        count, mean = self._sums(classes)
-        return count, mean.to(torch.promote_types(self.features.dtype, torch.float32))
-
-    def _sums(self, classes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Counts and means, these in float64."""
+        """Counts (P,) and means (P, K), in float64, of some classes (None: all); the mean of an empty class is zero."""
         if classes is None:
             count, total = self.count[:-1], self.total[:-1]
         else:
@@ -193,50 +190,52 @@ class FeatureMemory(PreciseBuffers):
     def factor(self, label: int) -> Tensor:
         """The centred rows of a class over the root of their number: A (n_y, K) with AᵀA = Σ^label."""
         rows = self.features[self.labels == label]
-        mean = self.total[label] / max(rows.shape[0], 1)
-        a = (rows.double() - mean) / max(rows.shape[0], 1) ** 0.5
-        return a.to(torch.promote_types(rows.dtype, torch.float32))
+        n = max(rows.shape[0], 1)
+        return ((rows.double() - self.total[label] / n) / n**0.5).to(self._computing)
 
     def pooled(self) -> ClassMoments:
         """All classes as one: mean of all rows, and the average within-class covariance weighted by counts."""
-        count, means = self._sums(None)
+        count, means = self.class_means()
         n = count.sum(0, keepdim=True)
         mean = self.total[:-1].sum(0, keepdim=True) / n.clamp_min(1)
-        dtype = torch.promote_types(self.features.dtype, torch.float32)
         if self.second is None:
-            centred, _ = self._centred(None, means.to(dtype))
-            centred = centred[self.labels < self.classes]
+            around = torch.cat([means, means.new_zeros(1, self.dim)]).index_select(0, self.labels)
+            centred = self.features - around.to(self._computing)
             covariance = centred.T @ centred / n.clamp_min(1)
         else:
             covariance = (self.second.sum(0) - (means * count[:, None]).T @ means) / n.clamp_min(1)
-        return ClassMoments(n, mean.to(dtype), covariance.to(dtype)[None])
+        return ClassMoments(n, mean.to(self._computing), covariance.to(self._computing)[None])
 
-    def variances_along(self, weight: Tensor, classes: Tensor | None = None) -> Tensor:
+    def variances_along(
+        self, weight: Tensor, classes: Tensor | None = None, means: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
         """(w_c − w_y)ᵀ Σ^y (w_c − w_y) for y in `classes` (None: all) and every c: (P, C), differentiable in W."""
-        count, mean = self._sums(classes)
         if self.second is not None:
-            return quadratic_forms(weight, classes, self.second, count, mean)
-        centred, place = self._centred(classes, mean.to(weight.dtype))
-        place = place.to(weight.device)
-        count = count.to(weight.device, weight.dtype).clamp_min(1)
-        labels = place if classes is None else classes.to(weight.device).index_select(0, place)
-        return cast(Tensor, _ProjectedVariances.apply(weight, centred.to(weight), labels, place, count))  # type: ignore[no-untyped-call]
-
-    def _centred(self, classes: Tensor | None, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of `classes` minus the mean of their class (P, K): (R, K), and each row's position among `classes`."""
+            return quadratic_forms(weight, classes, self.second, *(means or self.class_means(classes)))
         if classes is None:
-            # A row never written stays in place, as a zero under the label that stands for that.
-            place = self.labels
-            rows = self.features
-            mean = torch.cat([mean, mean.new_zeros(1, self.dim)])
+            # Rows never written come along, under the label of no class: summed apart from the others.
+            label = place = self.labels.clone()
+            rows, count = self.features.clone(), self.count
         else:
+            classes = classes.to(self.labels.device)
             position = self.labels.new_full((self.classes + 1,), -1)
             position[classes] = torch.arange(classes.shape[0], device=position.device)
             place = position.index_select(0, self.labels)
             keep = place.ge(0).nonzero()[:, 0]
             place = place.index_select(0, keep)
-            rows = self.features.index_select(0, keep)
-        return rows.to(mean.dtype) - mean.index_select(0, place), place
+            label = classes.index_select(0, place)
+            rows, count = self.features.index_select(0, keep), self.count.index_select(0, classes)
+        # A variance does not ask where zero is: taking it among the rows keeps digits when they all lie far from it.
+        rows = rows.to(weight)
+        rows -= rows[:1].clone()
+        arguments = (rows, label, place, count.to(weight.dtype).clamp_min_(1))
+        table = _ProjectedVariances.apply(weight, *(t.to(weight.device) for t in arguments))  # type: ignore[no-untyped-call]
+        return cast("Tensor", table)[: self.classes]
+
+    @property
+    def _computing(self) -> torch.dtype:
+        """The dtype of what is given out: that of the rows, at least float32."""
+        return torch.promote_types(self.features.dtype, torch.float32)
 
     def get_extra_state(self) -> Tensor:
         """Rows written since the last rebuild: with it, a restored memory rebuilds when the first would have."""
@@ -261,26 +260,32 @@ def _last_finite(index: Tensor, features: Tensor) -> Tensor:
 
 
 class _ProjectedVariances(torch.autograd.Function):
-    """Mean over the rows j of class y of ((w_c − w_y)·x_j)², the rows x being centred by class.
+    """Variance of (w_c − w_y)·x_j over the rows j at each place, y = label_j.
 
-    Works on the transposed product (C, R): a wide, short matrix is what a CPU multiplies fastest here, and every
-    later pass runs along its contiguous rows.
+    Shapes: `weight` (C, K), `x` (R, K), `label` and `place` (R,), `count` (P,), result (P, C). The mean is taken off
+    after the projection, where the rows are as short as C and not as long as K. Rows are summed by place with
+    `index_add_` and spread with `index_select`: a fraction of the cost of products with a one-hot matrix.
     """
 
     @staticmethod
-    def forward(ctx: FunctionCtx, weight: Tensor, x: Tensor, labels: Tensor, place: Tensor, count: Tensor) -> Tensor:
-        label = labels.clamp_max(weight.shape[0] - 1)[None]  # (1, R); a row never written is zero, whatever its label
-        d = weight @ x.T
-        d -= d.gather(0, label)
-        members = x.new_zeros(place.shape[0], count.shape[0] + 1).scatter_(1, place[:, None], 1.0)[:, :-1]
-        cast(Any, ctx).save_for_backward(x, d, label, members, count)
-        return (d.square() @ members).div_(count).T
+    def forward(ctx: FunctionCtx, weight: Tensor, x: Tensor, label: Tensor, place: Tensor, count: Tensor) -> Tensor:
+        c = weight.shape[0]
+        n = count[:, None]
+        # Products with 31 columns take twice the time of those with 32: work on a multiple of eight.
+        d = x @ F.pad(weight, (0, 0, 0, -c % 8 or 8)).T  # (R, C), at least one column more than classes
+        own = label[:, None]
+        d -= d.gather(1, own)
+        d -= (d.new_zeros(n.shape[0], d.shape[1]).index_add_(0, place, d) / n).index_select(0, place)
+        cast("Any", ctx).save_for_backward(x, d, own, place, n)
+        return d.new_zeros(n.shape[0], d.shape[1]).index_add_(0, place, d.square())[:, :c] / n
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, d, label, members, count = cast(Any, ctx).saved_tensors
-        h = (grad.T * (2 / count)) @ members.T  # (C, R)
+        x, d, own, place, n = cast("Any", ctx).saved_tensors
+        c = grad.shape[1]
+        h = F.pad(grad * (2 / n), (0, d.shape[1] - c)).index_select(0, place)  # (R, C)
         h *= d
-        h.scatter_add_(0, label, h.sum(0, keepdim=True).neg_())
-        return h @ x, None, None, None, None
+        # d is zero at a row's own class, where the gradient is minus the sum of the others.
+        h.scatter_(1, own, h.sum(1, keepdim=True).neg_())
+        return (h.T @ x)[:c], None, None, None, None

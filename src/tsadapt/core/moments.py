@@ -31,8 +31,13 @@ class ClassStatistics(Protocol):
     def class_means(self, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Counts (P,) and means (P, K) of some classes (None: all); the mean of an empty class is zero."""
 
-    def variances_along(self, weight: Tensor, classes: Tensor | None = None) -> Tensor:
-        """(w_c − w_y)ᵀ Σ^y (w_c − w_y) for y in `classes` (None: all) and every c: (P, C), differentiable in W."""
+    def variances_along(
+        self, weight: Tensor, classes: Tensor | None = None, means: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """(w_c − w_y)ᵀ Σ^y (w_c − w_y) for y in `classes` (None: all) and every c: (P, C), differentiable in W.
+
+        `means` is what `class_means(classes)` gave, for those who have asked already.
+        """
 
     def factor(self, label: int) -> Tensor:
         """A constant A (any number of rows, K) with AᵀA = Σ^label."""
@@ -83,7 +88,9 @@ class ClassMoments:
         classes = classes.to(self.mean.device)
         return self.count.index_select(0, classes), self.mean.detach().index_select(0, classes)
 
-    def variances_along(self, weight: Tensor, classes: Tensor | None = None) -> Tensor:
+    def variances_along(
+        self, weight: Tensor, classes: Tensor | None = None, means: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
         """(w_c − w_y)ᵀ Σ^y (w_c − w_y) for y in `classes` (None: all) and every c: (P, C), differentiable in W."""
         return quadratic_forms(weight, classes, self.covariance)
 
@@ -109,7 +116,7 @@ def symmetric_root(matrix: Tensor) -> Tensor:
             [0., 0.]])
     """
     values, vectors = torch.linalg.eigh(matrix.detach().to(computing_dtype(matrix)))
-    return cast(Tensor, (vectors * values.clamp_min(0).sqrt()) @ vectors.T)
+    return cast("Tensor", (vectors * values.clamp_min(0).sqrt()) @ vectors.T)
 
 
 def add_outer_products(matrices: Tensor, labels: Tensor, left: Tensor, right: Tensor) -> None:
@@ -142,9 +149,7 @@ def quadratic_forms(
     counts (P,) and means (P, K) of `classes`. A single matrix serves every class. The gradient reaches `weight` only:
     ∂/∂w_c = 2 Σ^y (w_c − w_y), which the forward pass has already computed.
     """
-    if classes is None:
-        classes = torch.arange(weight.shape[0], device=weight.device)
-    return cast(Tensor, _QuadraticForms.apply(weight, classes, matrices.detach(), count, mean))  # type: ignore[no-untyped-call]
+    return cast("Tensor", _QuadraticForms.apply(weight, classes, matrices.detach(), count, mean))  # type: ignore[no-untyped-call]
 
 
 class _QuadraticForms(torch.autograd.Function):
@@ -152,29 +157,39 @@ class _QuadraticForms(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, weight: Tensor, classes: Tensor, matrices: Tensor, count: Tensor | None, mean: Tensor | None
+        ctx: FunctionCtx,
+        weight: Tensor,
+        classes: Tensor | None,
+        matrices: Tensor,
+        count: Tensor | None,
+        mean: Tensor | None,
     ) -> Tensor:
-        where = matrices.device
-        dtype = computing_dtype(matrices, weight)
+        where, dtype = matrices.device, computing_dtype(matrices, weight)
         w = weight.to(where, dtype)
-        y = classes.to(where)
-        d = w - w.index_select(0, y)[:, None]  # (P, C, K)
-        spread = torch.empty_like(d)
-        for p, label in enumerate(y.tolist()):
-            matrix = matrices[label if matrices.shape[0] > 1 else 0].to(dtype)
-            torch.mm(d[p], matrix, out=spread[p])
+        d = w - (w if classes is None else w.index_select(0, classes.to(where)))[:, None]  # (P, C, K)
+        if classes is None or matrices.shape[0] == 1:
+            spread = d @ matrices.to(dtype)
+        else:
+            # One by one: gathering the matrices first would copy them.
+            spread = torch.empty_like(d)
+            for p, label in enumerate(classes.tolist()):
+                torch.mm(d[p], matrices[label].to(dtype), out=spread[p])
         if count is not None and mean is not None:
             mu = mean.to(where, dtype)[:, :, None]
-            spread = spread.div_(count.to(where, dtype).clamp_min(1)[:, None, None]).sub_((d @ mu) * mu.mT)
+            spread.div_(count.to(where, dtype).clamp_min_(1)[:, None, None]).sub_((d @ mu) * mu.mT)
         # Rounding may leave a variance of zero a hair below it.
         value = torch.linalg.vecdot(d, spread).clamp_min_(0)
         out = torch.promote_types(weight.dtype, torch.float32)
-        cast(Any, ctx).save_for_backward(classes, spread.to(weight.device, out))
+        cast("Any", ctx).classes = classes
+        cast("Any", ctx).save_for_backward(spread.to(weight.device, out))
         return value.to(weight.device, out)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        classes, spread = cast(Any, ctx).saved_tensors
-        each = spread.mul(2 * grad[:, :, None])  # (P, C, K)
-        return each.sum(0).index_add_(0, classes, each.sum(1), alpha=-1), None, None, None, None
+        (spread,) = cast("Any", ctx).saved_tensors
+        classes = cast("Any", ctx).classes
+        each = spread * (2 * grad)[:, :, None]  # (P, C, K)
+        total, own = each.sum(0), each.sum(1)
+        out = total - own if classes is None else total.index_add_(0, classes, own, alpha=-1)
+        return out, None, None, None, None

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from tsadapt.core.checks import check_classes, check_matrix, check_same_device, check_vector, computing_dtype
 from tsadapt.core.moments import ClassStatistics, symmetric_root
-from tsadapt.core.transferable import Policy, class_shifts
+from tsadapt.core.transferable import Policy, check_statistics, enough_rows, mean_shifts
 
 __all__ = ["sampled_cross_entropy"]
 
@@ -54,8 +54,7 @@ def sampled_cross_entropy(
     check_same_device(features=features, labels=labels, weight=weight, bias=bias)
     check_classes("labels", labels, c)
     for name, statistics in (("source", source), ("target", target)):
-        if statistics.shape != (c, k):
-            raise ValueError(f"{name} holds {statistics.shape} (classes, features), but weight is ({c}, {k}).")
+        check_statistics(name, statistics, weight)
     if samples < 1:
         raise ValueError(f"samples is {samples}, expected at least 1.")
     if strength < 0:
@@ -66,8 +65,9 @@ def sampled_cross_entropy(
         w = weight.to(dtype)
         logits = F.linear(features.to(dtype), w, None if bias is None else bias.to(dtype))
         classes, place = torch.unique(labels, return_inverse=True)
-        shift, enough = class_shifts(w, classes, source, target, True, "target", policy, min_count)
-        assert shift is not None
+        means_s, means_t = source.class_means(classes), target.class_means(classes)
+        enough = enough_rows([means_s[0], means_t[0]], policy, min_count, w.device)
+        shift = mean_shifts(source, target, means_s, means_t, enough, policy).to(w)
         each: list[Tensor] = []
         order: list[Tensor] = []
         for p, label in enumerate(classes.tolist()):

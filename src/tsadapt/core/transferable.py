@@ -15,7 +15,15 @@ from torch.nn import functional as F
 from tsadapt.core.checks import check_classes, check_matrix, check_same_device, check_vector, computing_dtype
 from tsadapt.core.moments import ClassStatistics, quadratic_forms
 
-__all__ = ["Covariance", "Policy", "class_shifts", "transferable_cross_entropy", "transferable_logits"]
+__all__ = [
+    "Covariance",
+    "Policy",
+    "check_statistics",
+    "enough_rows",
+    "mean_shifts",
+    "transferable_cross_entropy",
+    "transferable_logits",
+]
 
 Policy = Literal["skip", "official", "global"]
 """What happens to a class with fewer than `min_count` rows; see `transferable_logits`."""
@@ -62,26 +70,26 @@ def transferable_logits(
     tensor([[0.0000, 0.7500]])
     """
     b, c = _check(logits, labels, weight)
-    used = _check_statistics(source, target, mean_shift, covariance, policy, (c, weight.shape[1]))
+    used = _used(source, target, mean_shift, covariance, policy, weight)
     dtype = computing_dtype(logits, weight)
     logits = logits.to(dtype)
-    if strength == 0 or not used or b == 0:
+    if strength == 0 or b == 0 or not used:
         return logits
     with torch.autocast(logits.device.type, enabled=False):
         w = weight.to(dtype)
         # With at least as many samples as classes most classes are present: finding out which costs more than it saves.
         classes, place = (None, labels) if b >= c else torch.unique(labels, return_inverse=True)
-        shift, enough = class_shifts(w, classes, source, target, mean_shift, covariance, policy, min_count)
+        means = {domain: statistics.class_means(classes) for domain, statistics in used.items()}
+        enough = enough_rows([count for count, _ in means.values()], policy, min_count, w.device)
         offsets = None
-        if shift is not None:
-            along = (strength * shift) @ w.T  # (P, C)
-            own = along.diagonal()[:, None] if classes is None else along.gather(1, classes[:, None])
-            offsets = along - own
-        spread = None if covariance == "none" else (source if covariance == "source" else target)
-        if spread is not None:
-            variances = spread.variances_along(w, classes)
+        if mean_shift:
+            shift = mean_shifts(used["source"], used["target"], means["source"], means["target"], enough, policy)
+            along = (strength * shift).to(w) @ w.T  # (P, C)
+            offsets = along - (along.diagonal()[:, None] if classes is None else along.gather(1, classes[:, None]))
+        if covariance != "none":
+            variances = used[covariance].variances_along(w, classes, means[covariance])
             if enough is not None and policy == "global":
-                pooled = quadratic_forms(w, classes, spread.pooled().covariance)
+                pooled = quadratic_forms(w, classes, used[covariance].pooled().covariance)
                 variances = torch.where(enough[:, None], variances, pooled)
             half = 0.5 * strength
             offsets = half * variances if offsets is None else offsets.add(variances, alpha=half)
@@ -135,40 +143,27 @@ def transferable_cross_entropy(
     return F.cross_entropy(z, labels.to(torch.int64), reduction=reduction)
 
 
-def class_shifts(
-    weight: Tensor,
-    classes: Tensor | None,
-    source: ClassStatistics | None,
-    target: ClassStatistics | None,
-    mean_shift: bool,
-    covariance: Covariance,
-    policy: Policy,
-    min_count: int,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Δμ (P, K) of `classes` (None: all) under the policy (None without a shift), and which classes have enough rows.
+def enough_rows(counts: list[Tensor], policy: Policy, min_count: int, device: torch.device) -> Tensor | None:
+    """Which classes (P,) have `min_count` rows in every domain used; None if all have or the policy does not ask."""
+    if policy == "official" or min(int(count.min()) for count in counts) >= min_count:
+        return None
+    return (torch.stack([count.to(device) for count in counts]).amin(0) >= min_count).to(device)
 
-    The second is None when every class has, or when the policy does not ask.
-    """
-    counts, means = [], []
-    for statistics, used in (
-        (source, mean_shift or covariance == "source"),
-        (target, mean_shift or covariance == "target"),
-    ):
-        if used and statistics is not None:
-            count, mean = statistics.class_means(classes)
-            counts.append(count.to(weight.device))
-            means.append(mean.to(weight))
-    enough = None
-    if policy != "official":
-        if min(int(count.min()) for count in counts) < min_count:
-            enough = torch.stack(counts).amin(0) >= min_count
-    if not mean_shift:
-        return None, enough
-    shift = means[1] - means[0]
-    if enough is not None and policy == "global" and source is not None and target is not None:
-        everywhere = target.pooled().mean.to(weight) - source.pooled().mean.to(weight)  # (1, K)
-        shift = torch.where(enough[:, None], shift, everywhere)
-    return shift, enough
+
+def mean_shifts(
+    source: ClassStatistics,
+    target: ClassStatistics,
+    means_s: tuple[Tensor, Tensor],
+    means_t: tuple[Tensor, Tensor],
+    enough: Tensor | None,
+    policy: Policy,
+) -> Tensor:
+    """Δμ = μ_t − μ_s (P, K) of the classes whose `means` are given; between all rows where the policy wants that."""
+    shift = means_t[1] - means_s[1].to(means_t[1].device)
+    if enough is None or policy != "global":
+        return shift
+    overall = target.pooled().mean.to(shift) - source.pooled().mean.to(shift)  # (1, K)
+    return torch.where(enough.to(shift.device)[:, None], shift, overall)
 
 
 def _check(logits: Tensor, labels: Tensor, weight: Tensor) -> tuple[int, int]:
@@ -182,32 +177,35 @@ def _check(logits: Tensor, labels: Tensor, weight: Tensor) -> tuple[int, int]:
     return logits.shape[0], c
 
 
-def _check_statistics(
+def _used(
     source: ClassStatistics | None,
     target: ClassStatistics | None,
     mean_shift: bool,
     covariance: Covariance,
     policy: Policy,
-    shape: tuple[int, int],
-) -> bool:
-    """Check what is given and asked for; whether any statistics are used at all."""
+    weight: Tensor,
+) -> dict[str, ClassStatistics]:
+    """The statistics that the switches ask for, by domain, checked against the head."""
     if covariance not in ("target", "source", "none"):
         raise ValueError(f"covariance is {covariance!r}, expected 'target', 'source' or 'none'.")
     if policy not in ("skip", "official", "global"):
         raise ValueError(f"policy is {policy!r}, expected 'skip', 'official' or 'global'.")
-    for name, statistics, used in (
-        ("source", source, mean_shift or covariance == "source"),
-        ("target", target, mean_shift or covariance == "target"),
-    ):
-        if not used:
-            continue
-        if statistics is None:
-            asked = "mean_shift=True" if mean_shift else f"covariance={covariance!r}"
-            raise ValueError(f"{name} is None, but {asked} needs it: give a memory or moments of that domain.")
-        if statistics.shape != shape:
-            c, k = statistics.shape
-            raise ValueError(
-                f"{name} holds {c} classes of {k} features, but weight is {shape}: expected {shape[0]} classes of"
-                f" {shape[1]} features."
-            )
-    return mean_shift or covariance != "none"
+    used = {}
+    for name, statistics in (("source", source), ("target", target)):
+        if mean_shift or covariance == name:
+            if statistics is None:
+                asked = "mean_shift=True" if mean_shift else f"covariance={covariance!r}"
+                raise ValueError(f"{name} is None, but {asked} needs it: give a memory or moments of that domain.")
+            check_statistics(name, statistics, weight)
+            used[name] = statistics
+    return used
+
+
+def check_statistics(name: str, statistics: ClassStatistics, weight: Tensor) -> None:
+    """The statistics are of as many classes and features as the head."""
+    if statistics.shape != tuple(weight.shape):
+        (c, k), (rows, columns) = statistics.shape, weight.shape
+        raise ValueError(
+            f"{name} holds {c} classes of {k} features, expected {rows} classes of {columns} features: weight is"
+            f" ({rows}, {columns})."
+        )
