@@ -1,0 +1,1 @@
+"""Speed, memory and growth, always as ratios in one run."""

@@ -16,7 +16,7 @@ def make(target: int, classes: int, dim: int) -> tuple[FeatureMemory, Step]:
     source = FeatureMemory(2000, dim, classes, second_moments=False)
     memory = FeatureMemory(target, dim, classes)
     for m in (source, memory):
-        for index in torch.arange(m.size).split(4096):
+        for index in torch.split(torch.arange(m.size), 4096):
             features = torch.randn(len(index), dim, generator=g)
             m.write(index, features, torch.randint(classes, (len(index),), generator=g))
     weight = torch.randn(classes, dim, generator=g).div_(dim**0.5).requires_grad_()

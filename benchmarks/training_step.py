@@ -50,13 +50,13 @@ def make(case: Case, kind: str) -> Step:
     optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.01, momentum=0.9, nesterov=True)
     tsa = TSALoss(case.classes, case.dim, case.source, case.target)
     for memory in (tsa.source, tsa.target):
-        for index in torch.arange(memory.size).split(4096):
+        for index in torch.split(torch.arange(memory.size), 4096):
             features = torch.randn(len(index), case.dim, generator=g)
             memory.write(index, features, torch.randint(case.classes, (len(index),), generator=g))
     x = torch.randn(2 * case.batch, *case.shape, generator=g)
 
     def losses(f: Tensor, y: Tensor) -> Tensor:
-        f_s, f_t = f.split(case.batch)
+        f_s, f_t = torch.split(f, case.batch)
         if kind == "ce":
             logits_s, logits_t = head(f_s), head(f_t)
             return F.cross_entropy(logits_s, y) + 0.1 * mutual_information_loss(logits_t)
@@ -66,7 +66,7 @@ def make(case: Case, kind: str) -> Step:
 
     def step() -> None:
         y = torch.randint(case.classes, (case.batch,), generator=g)
-        loss = F.cross_entropy(head(body(x[:case.batch])), y) if kind == "source" else losses(body(x), y)
+        loss = F.cross_entropy(head(body(x[: case.batch])), y) if kind == "source" else losses(body(x), y)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

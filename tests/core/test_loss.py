@@ -64,7 +64,7 @@ def test_restart_is_exact(head):
             grads = torch.autograd.grad(sum(terms.values()), [*head.parameters()])
             with torch.no_grad():
                 for parameter, grad in zip(head.parameters(), grads, strict=True):
-                    parameter -= 0.1 * grad
+                    parameter.sub_(0.1 * grad)
         return tsa, head
 
     start = {k: v.clone() for k, v in head.state_dict().items()}

@@ -191,7 +191,7 @@ class FeatureMemory(PreciseBuffers):
         """The centred rows of a class over the root of their number: A (n_y, K) with AᵀA = Σ^label."""
         rows = self.features[self.labels == label]
         n = max(rows.shape[0], 1)
-        return ((rows.double() - self.total[label] / n) / n**0.5).to(self._computing)
+        return (rows.double() - self.total[label] / n).div_(n**0.5).to(self._computing)
 
     def pooled(self) -> ClassMoments:
         """All classes as one: mean of all rows, and the average within-class covariance weighted by counts."""
@@ -280,7 +280,7 @@ class _ProjectedVariances(torch.autograd.Function):
         return d.new_zeros(n.shape[0], d.shape[1]).index_add_(0, place, d.square())[:, :c] / n
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, d, own, place, n = cast("Any", ctx).saved_tensors
         c = grad.shape[1]

@@ -182,10 +182,10 @@ class _QuadraticForms(torch.autograd.Function):
         out = torch.promote_types(weight.dtype, torch.float32)
         cast("Any", ctx).classes = classes
         cast("Any", ctx).save_for_backward(spread.to(weight.device, out))
-        return value.to(weight.device, out)
+        return cast("Tensor", value.to(weight.device, out))
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
         (spread,) = cast("Any", ctx).saved_tensors
         classes = cast("Any", ctx).classes
