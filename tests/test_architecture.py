@@ -18,6 +18,7 @@ LAYERS = [
     {"models", "data"},
     {"core"},
     {"config", "registry"},
+    {"errors"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {"torch", "sklearn", "pandas", "matplotlib", "torchvision", "timm"}

@@ -57,3 +57,17 @@ def test_half_precision_computes_in_float32():
 def test_wrong_shape_is_named(shape):
     with pytest.raises(ValueError, match="logits has shape"):
         mutual_information_loss(torch.zeros(shape))
+
+
+def test_prior():
+    logits = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    uniform = torch.full((4,), 0.25)
+    torch.testing.assert_close(mutual_information_loss(logits, uniform), mutual_information_loss(logits))
+    prior = torch.tensor([0.7, 0.1, 0.1, 0.1])
+    p = logits.softmax(1)
+    expected = (p.mean(0) * (p.mean(0) / prior).log()).sum() - math.log(4) - (p * p.log()).sum(1).mean()
+    torch.testing.assert_close(mutual_information_loss(logits, prior), expected)
+    assert torch.autograd.gradcheck(lambda x: mutual_information_loss(x, prior.double()), (logits,))
+    for wrong in (torch.ones(3), torch.tensor([0.5, 0.5, 0.0, 0.0])):
+        with pytest.raises(ValueError, match="expected 4 positive frequencies"):
+            mutual_information_loss(logits, wrong)

@@ -1,0 +1,59 @@
+"""The command line: verbs first. Nothing heavy is imported before a verb needs it, so that --help answers at once."""
+
+import sys
+
+from tsadapt.errors import UserError, unknown
+
+__all__ = ["main"]
+
+VERBS = {
+    "demo": "the main job on real digits that come with the packages: source-only, +MI, +TSA, and a picture",
+    "fit": "train on a labelled SOURCE and an unlabelled TARGET; resumes by itself",
+    "evaluate": "how a trained RUN does on labelled DATA",
+    "predict": "what a trained RUN says of DATA, as CSV",
+    "list": "the methods, datasets, networks and source terms there are",
+}
+
+USAGE = """\
+tsadapt adapts a classifier from a labelled source domain to an unlabelled target domain.
+
+usage: tsadapt VERB ...
+
+{verbs}
+
+examples:
+  tsadapt demo
+  tsadapt fit photos.npz sketches.npz --tsa --out runs/sketches
+  tsadapt predict runs/sketches sketches.npz --out predictions.csv
+
+tsadapt VERB --help says more.
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a verb; the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE.format(verbs="\n".join(f"  {verb:<9} {what}" for verb, what in VERBS.items())), end="")
+        return 0 if arguments else 2
+    verb, *rest = arguments
+    if verb == "--version":
+        from importlib.metadata import version
+
+        print(f"tsadapt {version('tsadapt')}")
+        return 0
+    try:
+        if verb not in VERBS:
+            raise UserError(unknown("verb", verb, VERBS))
+        from tsadapt.cli.verbs import run_verb
+
+        return run_verb(verb, rest)
+    except UserError as error:
+        print(f"tsadapt: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of a pipe has had enough
+        sys.stderr.close()
+        return 1
+    except KeyboardInterrupt:
+        print("tsadapt: interrupted", file=sys.stderr)
+        return 130

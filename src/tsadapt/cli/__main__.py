@@ -1,0 +1,7 @@
+"""python -m tsadapt.cli."""
+
+import sys
+
+from tsadapt.cli import main
+
+sys.exit(main())

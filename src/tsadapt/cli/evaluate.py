@@ -1,0 +1,51 @@
+"""tsadapt evaluate: how a trained run does on labelled data."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+__all__ = ["Evaluate"]
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Judge the model of a RUN on labelled DATA.
+
+    Example: tsadapt evaluate runs/digits digits:mnist-5k --out metrics.json
+    """
+
+    run_folder: tyro.conf.Positional[Path]
+    """Folder of a finished run."""
+    data: tyro.conf.Positional[str]
+    """Labelled data, as for fit; of a dataset with splits, the test split."""
+    out: Path | None = None
+    """Where to write all figures as JSON."""
+    device: str = "auto"
+    """auto, cpu, cuda, …"""
+
+    def run(self) -> int:
+        """Evaluate, print the accuracies, and write them."""
+        from tsadapt.cli.fit import show
+        from tsadapt.data.open import open_dataset
+        from tsadapt.engine.evaluate import predict_rows, score
+        from tsadapt.engine.files import write_json
+        from tsadapt.engine.runtime import pick_device
+        from tsadapt.engine.saved import load_model
+        from tsadapt.engine.task import make_ready
+        from tsadapt.errors import UserError
+
+        device = pick_device(self.device)
+        saved = load_model(self.run_folder, device)
+        domain = make_ready(open_dataset(self.data).test, saved.architecture)
+        if domain.y is None:
+            raise UserError(f"{self.data} has no labels to compare with. To get predictions: tsadapt predict.")
+        said = score(predict_rows(saved.model, domain.x, device), domain, saved.classes)
+        show(said, "data")
+        for name, accuracy in said["per_class_accuracy"].items():
+            print(f"  {name}: {accuracy:.1%}")
+        if said["unknown_classes"]:
+            print(f"  counted as errors, the model does not know them: {', '.join(said['unknown_classes'])}")
+        if self.out is not None:
+            write_json(self.out, said)
+        return 0

@@ -1,0 +1,145 @@
+"""tsadapt fit: train."""
+
+import sys
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from tsadapt.config import RunConfig, read_config
+from tsadapt.errors import UserError
+
+__all__ = ["Fit", "show"]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Train a classifier on a labelled SOURCE and an unlabelled TARGET; the same command resumes a stopped run.
+
+    SOURCE and TARGET are an .npz (x, y, classes), an .npy, a .csv or .parquet with a label column, or a name such as
+    digits:mnist (tsadapt list datasets). Labels of the target, if it has any, only judge the result.
+
+    Example: tsadapt fit digits:uci digits:mnist-5k --tsa --out runs/digits
+    """
+
+    source: tyro.conf.Positional[str | None] = None
+    """The labelled domain."""
+    target: tyro.conf.Positional[str | None] = None
+    """The domain to adapt to; its labels are not needed."""
+    method: str | None = None
+    """Method of adaptation (tsadapt list methods)."""
+    tsa: bool = False
+    """Transferable semantic augmentation in place of the cross-entropy, with mutual information."""
+    mi: bool = False
+    """Mutual-information maximisation on the target."""
+    no_mi: bool = False
+    """Leave out mutual information, for ablations of --tsa."""
+    source_term: Literal["ce", "isda", "tsa", "sampled"] | None = None
+    """What takes the place of the source cross-entropy."""
+    lambda0: float | None = None
+    """Strength of the augmentation at the end of training (0.25)."""
+    beta: float | None = None
+    """Weight of mutual information (0.1)."""
+    class_prior: str | None = None
+    """Class shares that MI aims for: uniform, source, or a JSON file {class: share}."""
+    estimator: Literal["memory", "iterative"] | None = None
+    """Where TSA's statistics come from."""
+    samples: int | None = None
+    """Copies drawn for each feature by --source-term sampled (8)."""
+    no_mean_shift: bool = False
+    """Ablation: leave out the shift between the class means."""
+    no_covariance: bool = False
+    """Ablation: leave out the target's covariance."""
+    policy: Literal["skip", "official", "global"] | None = None
+    """What happens to a class without pseudo-labels."""
+    network: str | None = None
+    """Network (tsadapt list networks); chosen by the data unless given."""
+    bottleneck: int | None = None
+    """Features of the MLP's hidden layer (256)."""
+    steps: int | None = None
+    """Training steps."""
+    batch_size: int | None = None
+    """Rows of each domain in a step."""
+    target_batch_size: int | None = None
+    """Rows of the target in a step, if another number."""
+    lr: float | None = None
+    """First learning rate."""
+    weight_decay: float | None = None
+    """Weight decay."""
+    separate_bn: bool = False
+    """Forward the two domains apart, so that they do not share batch normalisation."""
+    seed: int | None = None
+    """Seed of everything random (0)."""
+    precision: Literal["fp32", "bf16"] | None = None
+    """Precision of the forward pass."""
+    device: str | None = None
+    """auto, cpu, cuda, …"""
+    log_every: int | None = None
+    """Steps between two lines of records.jsonl (50)."""
+    checkpoint_every: int | None = None
+    """Steps between two checkpoints (200)."""
+    out: Path | None = None
+    """Folder of the run (runs/HASH)."""
+    overwrite: bool = False
+    """Replace another run in that folder."""
+    config: Path | None = None
+    """TOML file with settings; what is given here takes precedence."""
+    tensorboard: bool = False
+    """Write TensorBoard events too (extra: track)."""
+    quiet: bool = False
+    """No progress."""
+
+    def to_config(self) -> RunConfig:
+        """The run's config: the file's settings, and on top of them what was given."""
+        if self.mi and self.no_mi:
+            raise UserError("--mi and --no-mi contradict each other.")
+        if self.tsa and self.source_term not in (None, "tsa"):
+            raise UserError(f"--tsa and --source-term {self.source_term} contradict each other.")
+        known = {f.name for f in fields(RunConfig)}
+        flags = ("mi", "separate_bn")
+        given: dict[str, Any] = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name in known and f.name not in flags and getattr(self, f.name) is not None
+        }
+        if self.tsa:
+            given |= {"source_term": "tsa", "mi": True}
+        given |= {"mi": True} if self.mi else {"mi": False} if self.no_mi else {}
+        given |= {"mean_shift": False} if self.no_mean_shift else {}
+        given |= {"covariance": "none"} if self.no_covariance else {}
+        given |= {"separate_bn": True} if self.separate_bn else {}
+        if self.config is not None:
+            return read_config(self.config, **given)
+        if self.source is None or self.target is None:
+            raise UserError(
+                "fit needs a SOURCE and a TARGET, for example: tsadapt fit digits:uci digits:mnist-5k --tsa"
+            )
+        return replace(RunConfig(self.source, self.target), **given)
+
+    def run(self) -> int:
+        """Train, and say how it went."""
+        config = self.to_config()
+        from tsadapt.engine.run import Interrupted, fit
+
+        try:
+            out, metrics = fit(
+                config, self.out, overwrite=self.overwrite, quiet=self.quiet, tensorboard=self.tensorboard
+            )
+        except Interrupted as stopped:
+            print(f"tsadapt: {stopped}", file=sys.stderr)
+            return 130
+        show(metrics["last"]["source"], "source")
+        show(metrics["last"]["target"], "target")
+        print(f"run: {out}")
+        return 0
+
+
+def show(said: dict[str, Any], role: str) -> None:
+    """One line on what was said of a domain."""
+    head = f"{role} {said['data']} ({said['split']}, {said['rows']} rows)"
+    if "accuracy" in said:
+        print(f"{head}: accuracy {said['accuracy']:.1%}, mean of classes {said['mean_class_accuracy']:.1%}")
+    else:
+        most = sorted(said["predicted_share"].items(), key=lambda item: -item[1])[:5]
+        print(f"{head}: no labels; predicted most: {', '.join(f'{name} {share:.0%}' for name, share in most)}")

@@ -1,0 +1,153 @@
+"""What a run is: frozen dataclasses, to and from TOML, and the hash that names it. Imports nothing heavy."""
+
+import hashlib
+import json
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tsadapt.errors import UserError, unknown
+
+__all__ = ["RunConfig", "differing_keys", "from_toml", "read_config", "to_toml", "with_defaults"]
+
+SourceTermName = Literal["ce", "isda", "tsa", "sampled"]
+Estimator = Literal["memory", "iterative"]
+Precision = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training run. None means "what suits the data", and is filled in before the run starts.
+
+    >>> config = RunConfig("digits:uci", "digits:mnist-5k", source_term="tsa", mi=True)
+    >>> replace(config, seed=1).hash() == config.hash()
+    False
+    """
+
+    source: str
+    target: str
+    method: str = "source-only"
+    source_term: SourceTermName = "ce"
+    mi: bool = False
+    lambda0: float = 0.25
+    beta: float = 0.1
+    class_prior: str = "uniform"
+    estimator: Estimator = "memory"
+    samples: int = 8
+    mean_shift: bool = True
+    covariance: Literal["target", "none"] = "target"
+    policy: Literal["skip", "official", "global"] = "skip"
+    min_count: int = 1
+    network: str | None = None
+    bottleneck: int | None = None
+    steps: int | None = None
+    batch_size: int | None = None
+    target_batch_size: int | None = None
+    lr: float | None = None
+    momentum: float = 0.9
+    weight_decay: float | None = None
+    lr_gamma: float = 1e-3
+    separate_bn: bool = False
+    seed: int = 0
+    precision: Precision = "fp32"
+    device: str = "auto"
+    log_every: int = 50
+    checkpoint_every: int = 200
+
+    def __post_init__(self) -> None:
+        positive = ("steps", "batch_size", "target_batch_size", "lr", "samples", "min_count", "bottleneck")
+        for name in (*positive, "log_every", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise UserError(f"{name} is {value}, expected more than zero.")
+        for name in ("lambda0", "beta", "momentum", "weight_decay", "lr_gamma"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise UserError(f"{name} is {value}, expected zero or more.")
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"seed is {self.seed}, expected a whole number from 0 to {2**63 - 1}.")
+        for field, hint in get_type_hints(RunConfig).items():
+            if get_origin(hint) is Literal and getattr(self, field) not in get_args(hint):
+                choices = ", ".join(map(repr, get_args(hint)))
+                raise UserError(f"{field} is {getattr(self, field)!r}, expected one of {choices}.")
+
+    def result_keys(self) -> dict[str, Any]:
+        """Every field that the result depends on, set or not."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in HOW_NOT_WHAT}
+
+    def hash(self) -> str:
+        """Twelve characters that name the run: equal for equal results, whatever the device or the checkpoints."""
+        text = json.dumps(self.result_keys(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+HOW_NOT_WHAT = ("device", "checkpoint_every")
+"""Fields that change how a run is done and not what comes out of it."""
+
+
+def differing_keys(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """The fields in which two runs differ, with both values."""
+    left, right = a.result_keys(), b.result_keys()
+    return {key: (left[key], right[key]) for key in left if left[key] != right[key]}
+
+
+def to_toml(config: RunConfig) -> str:
+    """The config as TOML, one field a line; a field that is None is left out.
+
+    >>> from_toml(to_toml(RunConfig("a", "b", lr=0.1))) == RunConfig("a", "b", lr=0.1)
+    True
+    """
+    lines = []
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if value is not None:
+            # A JSON string, number or boolean is one of TOML's too.
+            lines.append(f"{field.name} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
+
+
+def from_toml(text: str, where: str = "the config", **given: Any) -> RunConfig:
+    """A config from TOML; `given` takes precedence, and `where` names the text in messages."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{where} is not TOML: {error}.") from error
+    known = {f.name for f in fields(RunConfig)}
+    for key in values:
+        if key not in known:
+            raise UserError(f"{where}: {unknown('setting', key, sorted(known))}")
+    values |= given
+    for key in ("source", "target"):
+        if key not in values:
+            raise UserError(f'{where} names no {key}: expected {key} = "...".')
+    return RunConfig(**_typed(values, where))
+
+
+def read_config(path: Path, **given: Any) -> RunConfig:
+    """The config in a TOML file."""
+    if not path.is_file():
+        raise UserError(f"No config at {path}: expected a TOML file.")
+    return from_toml(path.read_text(encoding="utf-8"), str(path), **given)
+
+
+def _typed(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Check the values' types; a whole number will do where a fraction is asked for."""
+    out = {}
+    for key, value in values.items():
+        hint = get_type_hints(RunConfig)[key]
+        allowed = set(get_args(hint)) if get_origin(hint) is not Literal else {str}
+        allowed = allowed or {hint}
+        if float in allowed and type(value) is int:
+            out[key] = float(value)
+        elif type(value) in allowed:
+            out[key] = value
+        else:
+            names = " or ".join(sorted(t.__name__ for t in allowed if t is not type(None)))
+            raise UserError(f"{where}: {key} is {value!r}, expected {names}.")
+    return out
+
+
+def with_defaults(config: RunConfig, **defaults: Any) -> RunConfig:
+    """Fill in the fields that are None."""
+    return replace(config, **{key: value for key, value in defaults.items() if getattr(config, key) is None})

@@ -1,0 +1,134 @@
+"""Arrays and tables from files: .npz, .npy, .csv and .parquet."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsadapt.data.types import Dataset, Domain
+from tsadapt.errors import UserError, unknown
+
+__all__ = ["ARRAYS", "TABLES", "from_arrays", "load_array", "load_table"]
+
+ARRAYS = (".npz", ".npy")
+TABLES = (".csv", ".parquet")
+LABELS = ("label", "class", "target", "y")
+"""Names of the column that holds the labels, in any case; the first that is there is taken."""
+
+
+def load_array(path: Path) -> Dataset:
+    """A domain from `x`, optional `y` and optional `classes` of an .npz, or from a bare .npy.
+
+    Images are recognised by their shape, (N, H, W) or (N, H, W, channels) or (N, channels, H, W), and integers from 0
+    to 255 or fractions from 0 to 1; (N, K) are feature vectors. Keys train_x, train_y, test_x, test_y give a split.
+    """
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} cannot be read as numpy arrays without pickled objects: {error}.") from error
+    if isinstance(loaded, np.ndarray):
+        whole = from_arrays(str(path), loaded)
+        return Dataset(whole, whole)
+    with loaded:
+        arrays = {key: loaded[key] for key in loaded.files if not key.endswith("_index")}
+    known = {"x", "y", "classes", "train_x", "train_y", "test_x", "test_y"}
+    for key in arrays:
+        if key not in known:
+            raise UserError(f"{path}: {unknown('array', key, sorted(known))}")
+    classes = arrays.get("classes")
+    if {"train_x", "test_x"} <= set(arrays):
+        train, test = (
+            from_arrays(str(path), arrays[f"{split}_x"], arrays.get(f"{split}_y"), classes, split)
+            for split in ("train", "test")
+        )
+        return Dataset(train, test)
+    if "x" not in arrays:
+        raise UserError(f"{path} has the arrays {', '.join(arrays) or 'none'}, expected one called x (and maybe y).")
+    whole = from_arrays(str(path), arrays["x"], arrays.get("y"), classes)
+    return Dataset(whole, whole)
+
+
+def load_table(path: Path) -> Dataset:
+    """A domain from a table whose columns are numbers, but for a label column called label, class, target or y."""
+    import pandas
+
+    try:
+        frame = pandas.read_csv(path) if path.suffix == ".csv" else pandas.read_parquet(path)
+    except ImportError as error:
+        raise UserError(f"{path}: reading Parquet needs an extra: pip install 'tsadapt[tables]'.") from error
+    except (ValueError, OSError) as error:
+        first_line = str(error).splitlines()[0]
+        raise UserError(f"{path} cannot be read as a table: {first_line}.") from error
+    column = next((c for name in LABELS for c in frame.columns if str(c).lower() == name), None)
+    labels = None if column is None else frame.pop(column)
+    for name, values in frame.items():
+        if not pandas.api.types.is_numeric_dtype(values):
+            hint = f"; if it holds the labels, call it {LABELS[0]!r}" if labels is None else ""
+            raise UserError(f"{path}: column {name!r} is not numeric, for example {values.iloc[0]!r}{hint}.")
+    if frame.shape[1] == 0:
+        raise UserError(f"{path} has no feature columns.")
+    y = None
+    if labels is not None and not labels.isna().all():
+        if labels.isna().any():
+            row = int(labels.isna().to_numpy().argmax())
+            raise UserError(f"{path}: row {row} has no label while others have; fill it in or leave the column out.")
+        y = labels.to_numpy()
+    whole = from_arrays(str(path), frame.to_numpy(np.float32), y)
+    return Dataset(whole, whole)
+
+
+def from_arrays(name: str, x: Any, y: Any = None, classes: Any = None, split: str = "all") -> Domain:
+    """A domain from arrays: labels may be numbers or names, and `classes` gives names to numbers."""
+    x = np.asarray(x)
+    if x.dtype.kind not in "uifb":
+        raise UserError(f"{name}: x has dtype {x.dtype}, expected numbers.")
+    if x.ndim == 2:
+        rows = torch.from_numpy(x.astype(np.float32))
+    elif x.ndim in (3, 4):
+        rows = _images(name, x)
+    else:
+        raise UserError(f"{name}: x has shape {x.shape}, expected (rows, features) or images (rows, height, width).")
+    if y is None:
+        return Domain(name, rows, split=split)
+    labels, names = _labels(name, np.asarray(y), classes)
+    return Domain(name, rows, labels, names, split)
+
+
+def _images(name: str, x: np.ndarray) -> Tensor:
+    """Images as uint8 (N, channels, H, W)."""
+    if x.ndim == 3:
+        x = x[:, None]
+    elif x.shape[-1] in (1, 3) and x.shape[1] not in (1, 3):
+        x = x.transpose(0, 3, 1, 2)
+    if x.shape[1] not in (1, 3):
+        raise UserError(f"{name}: images have shape {x.shape[1:]}, expected one or three channels.")
+    low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 0.0)
+    if low < 0 or high > 255:
+        raise UserError(f"{name}: pixels go from {low:g} to {high:g}, expected 0 to 255, or fractions from 0 to 1.")
+    if x.dtype.kind == "f" and high <= 1:
+        x = (x.astype(np.float32) * 255).round()
+    return torch.from_numpy(np.ascontiguousarray(x).astype(np.uint8))
+
+
+def _labels(name: str, y: np.ndarray, classes: Any) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels as indices, and the class names."""
+    if y.ndim != 1:
+        raise UserError(f"{name}: y has shape {y.shape}, expected one label for each row.")
+    if y.dtype.kind == "f" and (y == np.round(y)).all():
+        y = y.astype(np.int64)
+    if classes is not None:
+        names = tuple(str(c) for c in np.asarray(classes).tolist())
+        if len(set(names)) < len(names):
+            raise UserError(f"{name}: classes has a name twice: {', '.join(names)}.")
+        if y.dtype.kind not in "iu" or (len(y) and (y.min() < 0 or y.max() >= len(names))):
+            raise UserError(
+                f"{name}: y must be whole numbers from 0 to {len(names) - 1}: classes has {len(names)} names."
+            )
+        return torch.from_numpy(y.astype(np.int64)), names
+    if y.dtype.kind == "f":
+        raise UserError(f"{name}: labels are fractions such as {y[0]:g}, expected whole numbers or names.")
+    found, index = np.unique(y, return_inverse=True)
+    return torch.from_numpy(index.reshape(-1).astype(np.int64)), tuple(str(c) for c in found.tolist())

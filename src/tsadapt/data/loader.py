@@ -1,0 +1,67 @@
+"""Which rows a step sees: a function of the seed and the step, so that a run can go on from anywhere."""
+
+import torch
+from torch import Tensor
+
+from tsadapt.data.types import Batch, Domain
+
+__all__ = ["PairedBatches", "RowStream"]
+
+
+class RowStream:
+    """An endless stream of row numbers: one random order of all rows after another.
+
+    >>> stream = RowStream(rows=3, batch=2, seed=0, salt=1)
+    >>> sorted(torch.cat([stream.rows_at(1), stream.rows_at(2), stream.rows_at(3)]).tolist())
+    [0, 0, 1, 1, 2, 2]
+    """
+
+    def __init__(self, rows: int, batch: int, seed: int, salt: int) -> None:
+        self.rows, self.batch, self.seed, self.salt = rows, batch, seed, salt
+        self._orders: dict[int, Tensor] = {}
+
+    def rows_at(self, step: int) -> Tensor:
+        """The rows of step 1, 2, …"""
+        parts, place, end = [], (step - 1) * self.batch, step * self.batch
+        while place < end:
+            epoch, offset = divmod(place, self.rows)
+            parts.append(self._order(epoch)[offset : offset + end - place])
+            place += len(parts[-1])
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _order(self, epoch: int) -> Tensor:
+        if epoch not in self._orders:
+            order = torch.randperm(self.rows, generator=seeded(self.seed, self.salt, epoch))
+            self._orders = {epoch: order}
+        return self._orders[epoch]
+
+
+class PairedBatches:
+    """Batches of both domains, in memory, taken by index; the target's are left out where nothing looks at them."""
+
+    def __init__(
+        self, source: Domain, target: Domain, batch_size: int, target_batch_size: int, seed: int, with_target: bool
+    ) -> None:
+        if source.y is None:
+            raise ValueError("the source of a batch has labels")
+        self.source, self.target, self.with_target, self.y_s = source, target, with_target, source.y
+        self.stream_s = RowStream(len(source), batch_size, seed, salt=0)
+        self.stream_t = RowStream(len(target), target_batch_size, seed, salt=1)
+
+    def at(self, step: int) -> Batch:
+        """The batch of step 1, 2, …"""
+        i_s = self.stream_s.rows_at(step)
+        x_s, y_s = self.source.x.index_select(0, i_s), self.y_s.index_select(0, i_s)
+        if not self.with_target:
+            return Batch(x_s, y_s, i_s, None, None)
+        i_t = self.stream_t.rows_at(step)
+        return Batch(x_s, y_s, i_s, self.target.x.index_select(0, i_t), i_t)
+
+
+def seeded(*numbers: int) -> torch.Generator:
+    """A generator that depends on all the numbers, and on nothing else."""
+    mixed = 0
+    for number in numbers:
+        # The multiplier of a 64-bit linear congruential generator (Knuth), so that neighbours part ways.
+        mixed = (mixed * 6364136223846793005 + number + 1442695040888963407) % 2**63
+    return torch.Generator().manual_seed(mixed)

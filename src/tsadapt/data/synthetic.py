@@ -1,0 +1,29 @@
+"""The two interleaving moons of the paper, and the same rotated."""
+
+import math
+
+import numpy as np
+
+__all__ = ["Moons", "rotated_moons"]
+
+Moons = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""x_s (n, 2) float32, y_s (n,) int64, x_t (n, 2), y_t (n,)."""
+
+
+def rotated_moons(n: int = 300, noise: float = 0.1, angle: float = 30.0, seed: int = 0) -> Moons:
+    """Source moons, and target moons rotated by `angle` degrees about the source's mean.
+
+    The target is a draw of its own: with the very same points, a source row would have its image among the target.
+
+    >>> x_s, y_s, x_t, y_t = rotated_moons(n=100, seed=1)
+    >>> x_s.shape, x_t.dtype, int(y_s.sum()), int(y_t.sum())
+    ((100, 2), dtype('float32'), 50, 50)
+    """
+    from sklearn.datasets import make_moons
+
+    x_s, y_s = make_moons(n, noise=noise, random_state=2 * seed)
+    x_t, y_t = make_moons(n, noise=noise, random_state=2 * seed + 1)
+    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    centre = x_s.mean(0)
+    x_t = (x_t - centre) @ np.array([[cos, sin], [-sin, cos]]) + centre
+    return x_s.astype(np.float32), y_s.astype(np.int64), x_t.astype(np.float32), y_t.astype(np.int64)

@@ -1,0 +1,1 @@
+"""Training, evaluation and everything a run leaves on disk."""

@@ -1,0 +1,70 @@
+"""Progress for people: a bar on a terminal, a line now and then elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+__all__ = ["StepProgress"]
+
+QUIET_SECONDS = 30.0
+"""Seconds between two lines when nobody watches."""
+
+
+class StepProgress:
+    """Shows steps, their rate, the time left and what was logged last; writes to standard error."""
+
+    def __init__(self, total: int, done: int = 0, quiet: bool = False) -> None:
+        self.total, self.start, self.done, self.quiet = total, done, done, quiet
+        self.began = self.said = time.monotonic()
+        self.text = ""
+        self.bar: Progress | None = None
+        if sys.stderr.isatty() and not quiet:
+            columns = (
+                TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
+                TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[text]}"),
+            )  # fmt: skip
+            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.task = self.bar.add_task("", total=total, completed=done, rate="", text="")
+
+    def __enter__(self) -> Self:
+        if self.bar is not None:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def advance(self, step: int, logged: dict[str, Any] | None = None) -> None:
+        """Say that a step is done, and what was logged at it."""
+        self.done = step
+        if logged is not None:
+            self.text = _short(logged)
+        if self.bar is not None:
+            if logged is not None or step % 10 == 0:
+                self.bar.update(self.task, completed=step, rate=f"{self.rate:.0f}/s", text=self.text)
+        elif not self.quiet and time.monotonic() - self.said >= QUIET_SECONDS:
+            self.said = time.monotonic()
+            left = (self.total - step) / max(self.rate, 1e-9)
+            print(f"step {step}/{self.total}, {self.rate:.0f}/s, {left:.0f} s left, {self.text}", file=sys.stderr)
+
+    @property
+    def rate(self) -> float:
+        """Steps a second since the start."""
+        return (self.done - self.start) / max(time.monotonic() - self.began, 1e-9)
+
+
+def _short(logged: dict[str, Any]) -> str:
+    shown = {"lambda": "λ", "classes_without_pseudo_labels": "classes without pseudo-labels"}
+    hidden = {"step", "lr", "shift_norm", "class_spread", "shift_term", "variance_term", "logit_size"}
+    words = []
+    for name, value in logged.items():
+        if isinstance(value, int | float) and name not in hidden:
+            words.append(f"{shown.get(name, name)} {value:.3g}")
+    return " ".join(words)

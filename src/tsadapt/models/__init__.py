@@ -1,0 +1,1 @@
+"""Networks: a backbone, a bottleneck, and a head linear in the features."""

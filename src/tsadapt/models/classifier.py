@@ -1,0 +1,81 @@
+"""The one shape every network has here: input scaling → backbone → bottleneck → linear head.
+
+Shapes: B samples, K features, C classes.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Classifier", "InputScaling"]
+
+
+class InputScaling(nn.Module):
+    """(x − mean)/scale, with buffers that are saved with the network: what comes in is raw data."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, mean: Tensor | float, scale: Tensor | float) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32))
+        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raw pixels (uint8) or features, scaled, as float32."""
+        return (x.float() - self.mean) / self.scale
+
+    @classmethod
+    def of_pixels(cls) -> "InputScaling":
+        """Pixels from 0…255 to −1…1."""
+        return cls(127.5, 127.5)
+
+    @classmethod
+    def of_rows(cls, x: Tensor) -> "InputScaling":
+        """Features of mean 0 and deviation 1 over the rows of `x` (the source's); a constant one is only centred."""
+        deviation = x.double().std(0, correction=0)
+        return cls(x.double().mean(0).float(), torch.where(deviation > 0, deviation, 1.0).float())
+
+
+class Classifier(nn.Module):
+    """A network that gives features f (B, K) and logits W f + b (B, C).
+
+    `dropout` acts between the features and the head: TSA's features are those before it. `pretrained` says whether the
+    backbone learns at a tenth of the others' rate, as the paper does with one that has been trained already.
+    """
+
+    def __init__(
+        self,
+        scaling: InputScaling,
+        backbone: nn.Module,
+        bottleneck: nn.Module,
+        dim: int,
+        classes: int,
+        *,
+        dropout: float = 0.0,
+        pretrained: bool = False,
+    ) -> None:
+        super().__init__()
+        self.scaling, self.backbone, self.bottleneck = scaling, backbone, bottleneck
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(dim, classes)
+        self.dim, self.classes, self.pretrained = dim, classes, pretrained
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and logits of raw input."""
+        features = self.features(x)
+        return features, self.head(self.dropout(features))
+
+    def features(self, x: Tensor) -> Tensor:
+        """The features that go into the head, before dropout."""
+        f: Tensor = self.bottleneck(self.backbone(self.scaling(x)))
+        return f
+
+    def parameter_groups(self, lr: float) -> list[dict[str, object]]:
+        """Parameters with their learning rates: backbone ×0.1 if it was trained before, all else ×1."""
+        new: Sequence[nn.Module] = (self.bottleneck, self.head)
+        return [
+            {"params": [*self.backbone.parameters()], "lr": lr * (0.1 if self.pretrained else 1.0)},
+            {"params": [p for module in new for p in module.parameters()], "lr": lr},
+        ]

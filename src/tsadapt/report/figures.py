@@ -1,0 +1,41 @@
+"""Pictures of a run."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tsadapt.engine.files import write_atomically
+
+__all__ = ["draw_comparison"]
+
+
+def draw_comparison(runs: dict[str, dict[str, Any]], classes: tuple[str, ...], title: str, path: Path) -> None:
+    """Target accuracy of several runs as bars, and beside it the confusion matrix of each.
+
+    `runs` maps a name to what `score` said of the target, with labels.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(runs) + 1, figsize=(3.6 * (len(runs) + 1), 3.9), layout="constrained")
+    accuracies = [100 * run["accuracy"] for run in runs.values()]
+    bars = axes[0].bar(list(runs), accuracies, color=["#90a4ae", "#64b5f6", "#1565c0"][: len(runs)])
+    axes[0].bar_label(bars, fmt="%.1f", padding=2)
+    axes[0].set(ylim=(0, 105), ylabel="target accuracy, %", title=title)
+    axes[0].spines[["top", "right"]].set_visible(False)
+    for axis, (name, run) in zip(axes[1:], runs.items(), strict=True):
+        confusion = np.array(run["confusion"], dtype=float)
+        share = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
+        axis.imshow(share, vmin=0, vmax=1, cmap="Blues")
+        ticks = range(len(classes))
+        axis.set(title=name, xlabel="predicted", ylabel="true", xticks=ticks, yticks=ticks)
+        axis.set_xticklabels(classes, rotation=0 if max(map(len, classes)) < 3 else 90)
+        axis.set_yticklabels(classes)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=120, format="png")
+    plt.close(figure)
+    write_atomically(path, buffer.getvalue())

@@ -1,0 +1,1 @@
+"""Judging without target labels: functions of saved arrays, never of a trainer."""
