@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: setup
-	$(BIN)/python examples/two_moons.py --out runs/two-moons
+	$(BIN)/tsadapt demo
 
 test: setup
 	$(BIN)/python -m pytest

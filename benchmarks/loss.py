@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -164,6 +165,18 @@ def print_peak(name: str, contestant: str) -> None:
     print(json.dumps({"bytes": max(kept - rows, 0) + peak_beyond_start(step)}))
 
 
+def markdown(result: dict[str, Any]) -> str:
+    """The tables of a result, as Markdown."""
+    lines = [f"Made by `{result['command']}`.", ""]
+    for name in ("sizes", "growth", "step"):
+        rows = result.get(name, [])
+        if rows:
+            lines += [f"## {name}", "", " | ".join(["", *rows[0], ""]).strip(), "|" + "---|" * len(rows[0])]
+            lines += ["| " + " | ".join("–" if v is None else str(v) for v in row.values()) + " |" for row in rows]
+            lines.append("")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", choices=["sizes", "growth", "step"], help="one of the tables instead of all")
@@ -182,7 +195,8 @@ def main() -> None:
     result |= {"command": "python -m benchmarks.loss", "versions": versions()}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"written to {arguments.out}")
+    arguments.out.with_suffix(".md").write_text(markdown(result), encoding="utf-8")
+    print(f"written to {arguments.out} and {arguments.out.with_suffix('.md')}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -11,6 +11,12 @@ from tsadapt.config import RunConfig, read_config
 from tsadapt.errors import UserError
 
 __all__ = ["Fit", "show"]
+
+# What is not given is left to the config file or to the data; the help need not say "None" for that.
+Text = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Whole = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
+Number = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
+File = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
@@ -23,11 +29,11 @@ class Fit:
     Example: tsadapt fit digits:uci digits:mnist-5k --tsa --out runs/digits
     """
 
-    source: tyro.conf.Positional[str | None] = None
+    source: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")] = None
     """The labelled domain."""
-    target: tyro.conf.Positional[str | None] = None
+    target: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TARGET", help_behavior_hint="")] = None
     """The domain to adapt to; its labels are not needed."""
-    method: str | None = None
+    method: Text = None
     """Method of adaptation (tsadapt list methods)."""
     tsa: bool = False
     """Transferable semantic augmentation in place of the cross-entropy, with mutual information."""
@@ -37,15 +43,15 @@ class Fit:
     """Leave out mutual information, for ablations of --tsa."""
     source_term: Literal["ce", "isda", "tsa", "sampled"] | None = None
     """What takes the place of the source cross-entropy."""
-    lambda0: float | None = None
+    lambda0: Number = None
     """Strength of the augmentation at the end of training (0.25)."""
-    beta: float | None = None
+    beta: Number = None
     """Weight of mutual information (0.1)."""
-    class_prior: str | None = None
+    class_prior: Text = None
     """Class shares that MI aims for: uniform, source, or a JSON file {class: share}."""
     estimator: Literal["memory", "iterative"] | None = None
     """Where TSA's statistics come from."""
-    samples: int | None = None
+    samples: Whole = None
     """Copies drawn for each feature by --source-term sampled (8)."""
     no_mean_shift: bool = False
     """Ablation: leave out the shift between the class means."""
@@ -53,37 +59,37 @@ class Fit:
     """Ablation: leave out the target's covariance."""
     policy: Literal["skip", "official", "global"] | None = None
     """What happens to a class without pseudo-labels."""
-    network: str | None = None
+    network: Text = None
     """Network (tsadapt list networks); chosen by the data unless given."""
-    bottleneck: int | None = None
+    bottleneck: Whole = None
     """Features of the MLP's hidden layer (256)."""
-    steps: int | None = None
+    steps: Whole = None
     """Training steps."""
-    batch_size: int | None = None
+    batch_size: Whole = None
     """Rows of each domain in a step."""
-    target_batch_size: int | None = None
+    target_batch_size: Whole = None
     """Rows of the target in a step, if another number."""
-    lr: float | None = None
+    lr: Number = None
     """First learning rate."""
-    weight_decay: float | None = None
+    weight_decay: Number = None
     """Weight decay."""
     separate_bn: bool = False
     """Forward the two domains apart, so that they do not share batch normalisation."""
-    seed: int | None = None
+    seed: Whole = None
     """Seed of everything random (0)."""
     precision: Literal["fp32", "bf16"] | None = None
     """Precision of the forward pass."""
-    device: str | None = None
+    device: Text = None
     """auto, cpu, cuda, …"""
-    log_every: int | None = None
+    log_every: Whole = None
     """Steps between two lines of records.jsonl (50)."""
-    checkpoint_every: int | None = None
+    checkpoint_every: Whole = None
     """Steps between two checkpoints (200)."""
-    out: Path | None = None
+    out: File = None
     """Folder of the run (runs/HASH)."""
     overwrite: bool = False
     """Replace another run in that folder."""
-    config: Path | None = None
+    config: File = None
     """TOML file with settings; what is given here takes precedence."""
     tensorboard: bool = False
     """Write TensorBoard events too (extra: track)."""

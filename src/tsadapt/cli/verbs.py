@@ -1,6 +1,7 @@
 """From a verb and its words to its dataclass, by tyro."""
 
 from importlib import import_module
+from inspect import cleandoc
 
 import tyro
 
@@ -13,7 +14,11 @@ def run_verb(verb: str, words: list[str]) -> int:
     """Parse the words of a verb and run it; the exit status."""
     kind = getattr(import_module(f"tsadapt.cli.{verb}"), CLASSES[verb])
     parsed = tyro.cli(
-        kind, args=words, prog=f"tsadapt {verb}", description=kind.__doc__, config=(tyro.conf.FlagCreatePairsOff,)
+        kind,
+        args=words,
+        prog=f"tsadapt {verb}",
+        description=cleandoc(kind.__doc__),
+        config=(tyro.conf.FlagCreatePairsOff,),
     )
     status: int = parsed.run()
     return status

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-__all__ = ["check_classes", "check_matrix", "check_range", "check_same_device", "check_vector", "computing_dtype"]
+__all__ = ["check_classes", "check_matrix", "check_range", "check_same_device", "check_vector"]
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -45,11 +45,3 @@ def check_same_device(**tensors: Tensor | None) -> None:
     for name, device in rest:
         if device != first[1]:
             raise ValueError(f"{name} is on {device} but {first[0]} is on {first[1]}: move them to the same device.")
-
-
-def computing_dtype(*tensors: Tensor) -> torch.dtype:
-    """The widest floating-point dtype among the tensors, at least float32."""
-    dtype = torch.float32
-    for tensor in tensors:
-        dtype = torch.promote_types(dtype, tensor.dtype)
-    return dtype

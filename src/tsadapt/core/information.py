@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tsadapt.core.checks import check_matrix, computing_dtype
+from tsadapt.core.checks import check_matrix
+from tsadapt.core.precision import computing_dtype, full_precision
 
 __all__ = ["mutual_information_loss"]
 
@@ -38,7 +39,7 @@ def mutual_information_loss(logits: Tensor, prior: Tensor | None = None) -> Tens
     check_matrix("logits", logits, None, logits.shape[1], "samples by classes")
     if prior is not None and (tuple(prior.shape) != (logits.shape[1],) or not bool((prior > 0).all())):
         raise ValueError(f"prior has shape {tuple(prior.shape)}, expected {logits.shape[1]} positive frequencies.")
-    with torch.autocast(logits.device.type, enabled=False):
+    with full_precision(logits):
         log_p = F.log_softmax(logits.to(computing_dtype(logits)), dim=1)
         p = log_p.exp()
         marginal = p.mean(0)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from tsadapt.core.checks import computing_dtype
+from tsadapt.core.precision import computing_dtype
 
 __all__ = ["ClassMoments", "ClassStatistics", "add_outer_products", "quadratic_forms", "symmetric_root"]
 

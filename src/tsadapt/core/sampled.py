@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tsadapt.core.checks import check_classes, check_matrix, check_same_device, check_vector, computing_dtype
+from tsadapt.core.checks import check_classes, check_matrix, check_same_device, check_vector
 from tsadapt.core.moments import ClassStatistics, symmetric_root
+from tsadapt.core.precision import computing_dtype, full_precision
 from tsadapt.core.transferable import Policy, check_statistics, enough_rows, mean_shifts
 
 __all__ = ["sampled_cross_entropy"]
@@ -60,7 +61,7 @@ def sampled_cross_entropy(
     if strength < 0:
         raise ValueError(f"strength is {strength}, expected zero or more: it scales a covariance.")
 
-    with torch.autocast(features.device.type, enabled=False):
+    with full_precision(features):
         dtype = computing_dtype(features, weight)
         w = weight.to(dtype)
         logits = F.linear(features.to(dtype), w, None if bias is None else bias.to(dtype))

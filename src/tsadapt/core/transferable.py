@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tsadapt.core.checks import check_classes, check_matrix, check_same_device, check_vector, computing_dtype
+from tsadapt.core.checks import check_classes, check_matrix, check_same_device, check_vector
 from tsadapt.core.moments import ClassStatistics, quadratic_forms
+from tsadapt.core.precision import computing_dtype, full_precision
 
 __all__ = [
     "Covariance",
@@ -75,7 +76,7 @@ def transferable_logits(
     logits = logits.to(dtype)
     if strength == 0 or b == 0 or not used:
         return logits
-    with torch.autocast(logits.device.type, enabled=False):
+    with full_precision(logits):
         w = weight.to(dtype)
         # With at least as many samples as classes most classes are present: finding out which costs more than it saves.
         classes, place = (None, labels) if b >= c else torch.unique(labels, return_inverse=True)

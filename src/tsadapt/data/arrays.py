@@ -26,14 +26,14 @@ def load_array(path: Path) -> Dataset:
     to 255 or fractions from 0 to 1; (N, K) are feature vectors. Keys train_x, train_y, test_x, test_y give a split.
     """
     try:
-        loaded = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                arrays = {"x": loaded}
+            else:
+                arrays = {key: loaded[key] for key in loaded.files if not key.endswith("_index")}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read as numpy arrays without pickled objects: {error}.") from error
-    if isinstance(loaded, np.ndarray):
-        whole = from_arrays(str(path), loaded)
-        return Dataset(whole, whole)
-    with loaded:
-        arrays = {key: loaded[key] for key in loaded.files if not key.endswith("_index")}
     known = {"x", "y", "classes", "train_x", "train_y", "test_x", "test_y"}
     for key in arrays:
         if key not in known:
@@ -62,6 +62,8 @@ def load_table(path: Path) -> Dataset:
     except (ValueError, OSError) as error:
         first_line = str(error).splitlines()[0]
         raise UserError(f"{path} cannot be read as a table: {first_line}.") from error
+    if not len(frame):
+        raise UserError(f"{path} has no rows: nothing to learn from or to predict.")
     column = next((c for name in LABELS for c in frame.columns if str(c).lower() == name), None)
     labels = None if column is None else frame.pop(column)
     for name, values in frame.items():

@@ -150,25 +150,26 @@ def _claim(out: Path, config: RunConfig, overwrite: bool) -> None:
     theirs = out / "config.toml"
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file, expected a folder.")
-    if overwrite:
+    ours = theirs.exists()
+    if ours and overwrite:
         for name in OURS:
             path = out / name
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-    if theirs.exists():
+    elif ours:
         differ = differing_keys(read_config(theirs), config)
         if differ:
             keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
             raise UserError(f"{out} holds a run with another config: {keys}. Choose another --out, or --overwrite it.")
+        return
     elif out.exists() and any(out.iterdir()):
         raise UserError(f"{out} is not empty and holds no run: choose another --out.")
-    else:
-        try:
-            write_atomically(theirs, to_toml(config))
-        except OSError as error:
-            raise UserError(f"{out} cannot be written: {error.strerror}.") from error
+    try:
+        write_atomically(theirs, to_toml(config))
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
 
 
 def _finish(task: Task, training: Training, out: Path) -> dict[str, Any]:

@@ -1,0 +1,174 @@
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.engine.conftest import write_task
+
+from tsadapt.cli import main
+
+SHORT = ["--steps", "30", "--batch-size", "16", "--bottleneck", "8", "--quiet"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_task(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(here):
+    assert main(["fit", "source.npz", "target.npz", "--tsa", "--out", "run", *SHORT]) == 0
+    return Path("run")
+
+
+def test_fit_evaluate_predict(run, capsys):
+    assert main(["fit", "source.npz", "target.npz", "--tsa", "--out", "run", *SHORT]) == 0
+    captured = capsys.readouterr()
+    assert "done already" in captured.err
+    out = captured.out
+    assert "target target.npz (all, 120 rows): accuracy" in out
+    assert 'source_term = "tsa"' in Path("run/config.toml").read_text()
+    assert "mi = true" in Path("run/config.toml").read_text()
+    assert main(["evaluate", "run", "target.npz", "--out", "e.json"]) == 0
+    assert (
+        json.loads(Path("e.json").read_text())["accuracy"]
+        == json.loads(Path("run/metrics.json").read_text())["last"]["target"]["accuracy"]
+    )
+    np.savez("new.npz", x=np.load("target.npz")["x"][:7])
+    assert main(["predict", "run", "new.npz", "--out", "deep/p.csv", "--probabilities"]) == 0
+    rows = list(csv.DictReader(Path("deep/p.csv").read_text().splitlines()))
+    assert [row["row"] for row in rows] == [str(i) for i in range(7)]
+    for row in rows:
+        shares = {name: float(row[f"p({name})"]) for name in ("ant", "bee", "cow")}
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
+        assert max(shares, key=shares.get) == row["class"]
+        assert float(row["confidence"]) == pytest.approx(max(shares.values()), abs=1e-5)
+    assert [p.name for p in Path("deep").iterdir()] == ["p.csv"]
+    capsys.readouterr()
+    assert main(["predict", "run", "new.npz"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "row,class,confidence"
+
+
+def test_flags_and_config_file(here):
+    Path("c.toml").write_text('source = "source.npz"\ntarget = "target.npz"\nlr = 1\nsource_term = "tsa"\nmi = true\n')
+    assert main(["fit", "--config", "c.toml", "--lr", "0.02", "--no-mi", "--no-covariance", "--out", "r", *SHORT]) == 0
+    text = Path("r/config.toml").read_text()
+    assert "lr = 0.02" in text
+    assert "mi = false" in text
+    assert 'covariance = "none"' in text
+    assert main(["fit", "--config", "r/config.toml", "--out", "r", "--quiet"]) == 0  # its own config: done already
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fit", "nowhere.npz", "target.npz"], "No file at nowhere.npz"),
+        (["fit", "source.npz"], "fit needs a SOURCE and a TARGET"),
+        (["fit", "target-only.npz", "source.npz"], "the source must be the labelled domain"),
+        (["fit", "source.npz", "target.npz", "--mi", "--no-mi"], "contradict"),
+        (["fit", "source.npz", "target.npz", "--tsa", "--source-term", "ce"], "contradict"),
+        (["fit", "source.npz", "target.npz", "--steps", "0"], "steps is 0, expected more than zero"),
+        (["fit", "source.npz", "target.npz", "--beta", "-1"], "beta is -1.0, expected zero or more"),
+        (["fit", "--config", "bad.toml"], "Unknown setting 'lrr'. Did you mean 'lr'?"),
+        (["fit", "--config", "worse.toml"], "is not TOML"),
+        (["fit", "--config", "typed.toml"], "steps is 'many', expected int"),
+        (["fit", "--config", "none.toml"], "No config at none.toml"),
+        (["evaluate", "nowhere", "target.npz"], "No trained model in nowhere"),
+        (["predict", "run", "images.npz"], "trained on feature vectors"),
+        (["predict", "run", "target.npz", "--out", "source.npz/x.csv"], "cannot be written"),
+        (["evaluate", "run", "target-only.npz"], "has no labels to compare with"),
+        (["evaluate", "broken", "target.npz"], "cannot be loaded"),
+        (["fti"], "Did you mean 'fit'?"),
+    ],
+)
+def test_mistakes_are_one_line(run, words, message, capsys):
+    np.savez("target-only.npz", x=np.zeros((5, 6)))
+    np.savez("images.npz", x=np.zeros((5, 8, 8)))
+    Path("bad.toml").write_text('source = "a"\ntarget = "b"\nlrr = 3\n')
+    Path("worse.toml").write_text("source = \n")
+    Path("typed.toml").write_text('source = "a"\ntarget = "b"\nsteps = "many"\n')
+    Path("broken/model").mkdir(parents=True)
+    Path("broken/model/model.json").write_text(Path("run/model/model.json").read_text())
+    Path("broken/model/model.safetensors").write_bytes(b"rubbish")
+    capsys.readouterr()
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 1
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    program = (
+        "import sys, tsadapt.cli as c\n"
+        "try: c.main(['fit', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'torch', 'sklearn', 'pandas', 'matplotlib'} & set(sys.modules), 'heavy'\n"
+    )
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert time.monotonic() - start < 3  # about 0.3 s when nothing else runs
+    assert "Example: tsadapt fit" in done.stdout
+    assert main(["--help"]) == 0
+    assert main([]) == 2
+    assert main(["--version"]) == 0
+
+
+@pytest.mark.parametrize("kind", ["methods", "datasets", "networks", "source-terms"])
+def test_list(kind, capsys):
+    assert main(["list", kind]) == 0
+    assert capsys.readouterr().out.strip()
+
+
+def start(here, out, *more):
+    words = [sys.executable, "-m", "tsadapt.cli", "fit", "source.npz", "target.npz", "--tsa", "--out", out]
+    short = ["--steps", "1500", "--bottleneck", "8", "--checkpoint-every", "50", "--device", "cpu", *more]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*words, *short], cwd=here, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def wait_for_checkpoint(here, out, deadline=60):
+    end = time.monotonic() + deadline
+    while time.monotonic() < end:
+        if list((here / out / "checkpoints").glob("step-*.pt")):
+            return
+        time.sleep(0.01)
+    raise AssertionError("no checkpoint was written")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_stopped_by_a_signal_and_started_again(here, how):
+    whole = start(here, "whole")
+    whole.communicate(timeout=120)
+    assert whole.returncode == 0
+    first = start(here, "again")
+    wait_for_checkpoint(here, "again")
+    first.send_signal(how)
+    said = first.communicate(timeout=60)[1]
+    assert first.returncode == (-9 if how == signal.SIGKILL else 130)
+    assert "Traceback" not in said
+    if how != signal.SIGKILL:
+        assert "the same command goes on from there" in said
+    second = start(here, "again")
+    said = second.communicate(timeout=120)[1]
+    assert second.returncode == 0
+    assert "resumed at step" in said
+    a, b = ((here / run / "model" / "model.safetensors").read_bytes() for run in ("whole", "again"))
+    assert a == b
+
+
+def test_demo_in_small(here, capsys):
+    assert main(["demo", "--out", "demo", "--steps", "20"]) == 0
+    summary = json.loads(Path("demo/summary.json").read_text())
+    assert set(summary) == {"source_only", "mi", "tsa"}
+    assert all(0 < accuracy < 1 for accuracy in summary.values())
+    assert Path("demo/demo.png").stat().st_size > 10_000
+    assert "+TSA" in capsys.readouterr().out
