@@ -261,3 +261,15 @@ def test_training_refuses_target_labels(config):
 def test_tensorboard(config):
     run, _ = fit(config, Path("a"), quiet=True, tensorboard=True)
     assert any((run / "tensorboard").iterdir())
+
+
+def test_changed_data_is_noticed_on_resume(config, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        kill_at(patch, 9)
+        with pytest.raises(Killed):
+            fit(config, Path("a"), quiet=True)
+    write_task(tmp_path, seed=5)
+    with pytest.raises(UserError, match="The source and the target data changed since the run in a began"):
+        fit(config, Path("a"), quiet=True)
+    write_task(tmp_path, target_labels=False)  # the target's labels are no part of it
+    fit(config, Path("a"), quiet=True)

@@ -81,7 +81,7 @@ def fit(
         metrics: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
         return out, metrics
     training = _make_training(task)
-    write_json(out / "manifest.json", _manifest(task))
+    _write_manifest(task, out)
     resumed = _resume(training, out)
     records = Records(out / "records.jsonl", upto=training.at)
     tracker = _tracker(out, training.at) if tensorboard else None
@@ -201,24 +201,26 @@ def _shares(predictions: Predictions) -> torch.Tensor:
     return counts / counts.sum()
 
 
-def _manifest(task: Task) -> dict[str, Any]:
+def _write_manifest(task: Task, out: Path) -> None:
+    """Write what the run depends on; refuse to go on with a run whose data has changed since it began."""
+    path = out / "manifest.json"
     names = ("torch", "numpy", "scikit-learn", "tsadapt")
-    return {
-        "hash": task.config.hash(),
-        "seed": task.config.seed,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in names}},
-        "threads": torch.get_num_threads(),
-        "data": {
-            role: {
-                "name": data.train.name,
-                "split": data.train.split,
-                "rows": len(data.train),
-                "fingerprint": data.train.fingerprint(),
-            }
-            for role, data in (("source", task.source), ("target", task.target))
-        },
-        "classes": list(task.classes),
-    }
+    data = {}
+    for role, dataset in (("source", task.source), ("target", task.target)):
+        domain = dataset.train
+        rows = {"name": domain.name, "split": domain.split, "rows": len(domain), "fingerprint": domain.fingerprint()}
+        data[role] = rows
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))["data"]
+        changed = [role for role in data if before[role]["fingerprint"] != data[role]["fingerprint"]]
+        if changed:
+            raise UserError(
+                f"The {' and the '.join(changed)} data changed since the run in {out} began: choose another --out, or"
+                " --overwrite it."
+            )
+    versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
+    manifest = {"hash": task.config.hash(), "seed": task.config.seed, "versions": versions, "data": data}
+    write_json(path, {**manifest, "threads": torch.get_num_threads(), "classes": list(task.classes)})
 
 
 def _tracker(out: Path, step: int) -> Any:
