@@ -192,7 +192,7 @@ def main() -> None:
     for name, table in tables.items():
         if arguments.only in (None, name):
             result[name] = table()
-    result |= {"command": "python -m benchmarks.loss", "versions": versions()}
+    result |= {"command": f"python -m benchmarks.loss --seconds {arguments.seconds:g}", "versions": versions()}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     arguments.out.with_suffix(".md").write_text(markdown(result), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -56,6 +57,10 @@ class RunConfig:
     checkpoint_every: int = 200
 
     def __post_init__(self) -> None:
+        for name in ("lr", "lambda0", "beta", "momentum", "weight_decay", "lr_gamma"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise UserError(f"{name} is {value}, expected a finite number.")
         positive = ("steps", "batch_size", "target_batch_size", "lr", "samples", "min_count", "bottleneck")
         for name in (*positive, "log_every", "checkpoint_every"):
             value = getattr(self, name)
@@ -128,7 +133,11 @@ def read_config(path: Path, **given: Any) -> RunConfig:
     """The config in a TOML file."""
     if not path.is_file():
         raise UserError(f"No config at {path}: expected a TOML file.")
-    return from_toml(path.read_text(encoding="utf-8"), str(path), **given)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file in UTF-8: {error.reason}.") from error
+    return from_toml(text, str(path), **given)
 
 
 def _typed(values: dict[str, Any], where: str) -> dict[str, Any]:

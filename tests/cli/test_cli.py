@@ -86,6 +86,9 @@ def test_flags_and_config_file(here):
         (["predict", "run", "target.npz", "--out", "source.npz/x.csv"], "cannot be written"),
         (["evaluate", "run", "target-only.npz"], "has no labels to compare with"),
         (["evaluate", "broken", "target.npz"], "cannot be loaded"),
+        (["predict", "run", "target.npz", "--out", "run"], "run is a folder"),
+        (["evaluate", "run", "target.npz", "--out", "run"], "Is a directory"),
+        (["fit", "--config", "run/model/model.safetensors"], "is not a text file in UTF-8"),
         (["fti"], "Did you mean 'fit'?"),
     ],
 )

@@ -93,3 +93,15 @@ def test_wrong_input_is_named():
         sampled_cross_entropy(p.f[:, :2], p.y, p.weight, None, p.moments_s, p.moments_t, 0.5, 1)
     with pytest.raises(ValueError, match=r"weight has shape \(5,\)"):
         sampled_cross_entropy(p.f, p.y, p.weight[0], None, p.moments_s, p.moments_t, 0.5, 1)
+
+
+def test_switches():
+    p = problem(7)
+    no_shift = draw(p, "moments", 0.5, 4, mean_shift=False)
+    still = ClassMoments(p.moments_t.count, p.moments_s.mean, p.moments_t.covariance)
+    g = torch.Generator().manual_seed(0)
+    close(no_shift, sampled_cross_entropy(p.f, p.y, p.weight, p.bias, p.moments_s, still, 0.5, 4, g))
+    no_spread = draw(p, "moments", 0.5, 4, covariance="none")
+    close(no_spread, F.cross_entropy((p.f + 0.5 * p.shift[p.y]) @ p.weight.T + p.bias, p.y))
+    with pytest.raises(ValueError, match="covariance is 'source'"):
+        draw(p, "moments", 0.5, 4, covariance="source")

@@ -140,3 +140,30 @@ def test_classes_are_matched_by_name():
     labels, strange = match_labels(domain, ("cat", "dog"))
     assert labels.tolist() == [1, -1, 0]
     assert strange == ["emu"]
+
+
+def test_columns_are_found_by_name(tmp_path):
+    (tmp_path / "t.csv").write_text("y,b,a,label\n1,2,3,NA\n4,5,6,dog\n")
+    columns = ("a", "b", "y")
+    domain = open_dataset(str(tmp_path / "t.csv"), columns).train
+    assert domain.columns == columns
+    assert domain.x.tolist() == [[3, 2, 1], [6, 5, 4]]
+    assert domain.classes == ("NA", "dog")
+    with pytest.raises(UserError, match="missing c; too many b"):
+        open_dataset(str(tmp_path / "t.csv"), ("a", "c", "y"))
+
+
+def test_two_label_columns_would_tell_the_label(tmp_path):
+    (tmp_path / "t.csv").write_text("a,label,y\n1,cat,0\n2,dog,1\n")
+    with pytest.raises(UserError, match=r"2 columns that could be the labels: label, y\. Keep one"):
+        open_dataset(str(tmp_path / "t.csv"))
+
+
+def test_odd_but_sound_arrays():
+    assert from_arrays("d", np.zeros((2, 1)), np.array([b"cat", b"dog"])).classes == ("cat", "dog")
+    assert from_arrays("d", np.zeros((2, 1)), [0, 1], np.array([b"cat", b"dog"])).classes == ("cat", "dog")
+    assert from_arrays("d", np.ones((1, 4, 4), bool)).x.max() == 255
+    with pytest.raises(UserError, match="pixels are not finite"):
+        from_arrays("d", np.full((1, 4, 4), np.nan))
+    with pytest.raises(UserError, match="rows without any value"):
+        from_arrays("d", np.zeros((3, 0, 0)))

@@ -172,9 +172,9 @@ def test_a_folder_of_something_else_is_left_alone(config):
 
 
 def test_a_term_that_is_not_finite_stops_the_run_by_name(config):
-    with pytest.raises(UserError, match=r"The term '(tsa|mi)' is (nan|inf) at step \d+") as error:
+    with pytest.raises(UserError, match=r"The term '(tsa|mi|weights .*)' is (nan|inf) at step \d+") as error:
         fit(replace(config, lr=1e18, steps=60, checkpoint_every=1), Path("a"), quiet=True)
-    assert "last good checkpoint is kept" in str(error.value)
+    assert "a good checkpoint, if there was one, is kept" in str(error.value)
     assert not Path("a/metrics.json").exists()
 
 
@@ -226,6 +226,7 @@ def test_an_uneven_source_is_noted(config):
         ({"network": "lenet"}, "does not take vectors"),
         ({"network": "mlpp"}, "Did you mean 'mlp'"),
         ({"method": "dan"}, "Unknown method 'dan'"),
+        ({"lr": float("nan")}, "lr is nan, expected a finite number"),
         ({"device": "cuda:9"}, "Device 'cuda:9' cannot be used here"),
     ],
 )
@@ -269,7 +270,105 @@ def test_changed_data_is_noticed_on_resume(config, monkeypatch, tmp_path):
         with pytest.raises(Killed):
             fit(config, Path("a"), quiet=True)
     write_task(tmp_path, seed=5)
-    with pytest.raises(UserError, match="The source and the target data changed since the run in a began"):
+    with pytest.raises(
+        UserError, match="a holds a run of other data: the source and the target changed since it began"
+    ):
         fit(config, Path("a"), quiet=True)
     write_task(tmp_path, target_labels=False)  # the target's labels are no part of it
+    fit(config, Path("a"), quiet=True)
+
+
+def test_a_done_run_of_other_data_is_not_returned(config, tmp_path):
+    _, before = fit(config, Path("a"), quiet=True)
+    write_task(tmp_path, shuffle=True)  # the target's labels only judge: judged again, and not trained again
+    weights_before = weights(Path("a"))
+    _, after = fit(config, Path("a"), quiet=True)
+    assert after["last"]["target"]["accuracy"] != before["last"]["target"]["accuracy"]
+    assert weights(Path("a")) == weights_before
+    write_task(tmp_path, seed=3)
+    with pytest.raises(UserError, match="the source and the target changed"):
+        fit(config, Path("a"), quiet=True)
+    fit(config, Path("a"), quiet=True, overwrite=True)
+    assert weights(Path("a")) != weights_before
+
+
+def test_changed_source_labels_or_prior_are_noticed(config):
+    Path("p.json").write_text('{"ant": 1, "bee": 1, "cow": 2}')
+    config = replace(config, class_prior="p.json")
+    fit(config, Path("a"), quiet=True)
+    Path("p.json").write_text('{"ant": 2, "bee": 1, "cow": 2}')
+    with pytest.raises(UserError, match="the class prior changed"):
+        fit(config, Path("a"), quiet=True)
+    Path("p.json").write_text('{"ant": 1, "bee": 1, "cow": 2}')
+    data = np.load("source.npz")
+    np.savez("source.npz", x=data["x"], y=data["y"][::-1], classes=data["classes"])
+    with pytest.raises(UserError, match="the source changed"):
+        fit(config, Path("a"), quiet=True)
+
+
+def test_overwriting_the_same_run_resumes_it(config, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        kill_at(patch, 9)
+        with pytest.raises(Killed):
+            fit(config, Path("a"), quiet=True, overwrite=True)
+    fit(config, Path("a"), quiet=True, overwrite=True)
+    assert "resumed at step 7" in capsys.readouterr().err
+
+
+def test_when_all_checkpoints_are_damaged_it_starts_anew(config, monkeypatch, capsys):
+    whole, _ = fit(config, Path("whole"), quiet=True)
+    with monkeypatch.context() as patch:
+        kill_at(patch, 16)
+        with pytest.raises(Killed):
+            fit(config, Path("again"), quiet=True)
+    for path in Path("again/checkpoints").iterdir():
+        path.write_bytes(b"x")
+    again, _ = fit(config, Path("again"), quiet=True)
+    assert capsys.readouterr().err.count("damaged checkpoint passed over") == 2
+    assert weights(whole) == weights(again)
+
+
+def test_broken_weights_are_never_saved(config):
+    with pytest.raises(UserError, match=r"not finite|is nan at step"):
+        fit(replace(config, steps=1, lr=1e38, source_term="ce", mi=False), Path("a"), quiet=True)
+    assert not Path("a/model").exists()
+    assert not Path("a/metrics.json").exists()
+
+
+def test_checkpoints_never_hold_broken_weights(config):
+    from tsadapt.engine.run import _make_training
+
+    training = _make_training(make_task(config))
+    training.step()
+    with torch.no_grad():
+        training.model.head.weight[0, 0] = float("nan")
+    with pytest.raises(loop.NotFiniteError, match="weights head.weight"):
+        training.state()
+
+
+@pytest.mark.parametrize("change", [{"mean_shift": False}, {"covariance": "none"}], ids=str)
+def test_ablations_of_the_sampled_loss_are_real(config, change):
+    config = replace(config, source_term="sampled", lambda0=1.0)
+    full, _ = fit(config, Path("full"), quiet=True)
+    less, _ = fit(replace(config, **change), Path("less"), quiet=True)
+    assert weights(full) != weights(less)
+    with pytest.raises(UserError, match="the ablations are TSA's"):
+        fit(replace(config, source_term="isda", **change), Path("isda"), quiet=True)
+
+
+def test_large_seeds_and_tiny_targets(config):
+    np.savez("target.npz", x=np.load("target.npz")["x"][:1])
+    _, metrics = fit(replace(config, seed=2**40), Path("a"), quiet=True)
+    assert metrics["last"]["proxy_a_distance"] is None
+    json.loads(Path("a/metrics.json").read_text())
+
+
+def test_mistakes_leave_the_folder_free(config):
+    with pytest.raises(UserError, match="Unknown method"):
+        fit(replace(config, method="dann"), Path("a"), quiet=True)
+    with pytest.raises(UserError, match="batch size of at least 2"):
+        fit(replace(config, batch_size=1), Path("a"), quiet=True)
+    assert not Path("a").exists()
+    Path("a").mkdir()
+    Path("a/.config.toml.x7").write_text("")  # killed while it was written
     fit(config, Path("a"), quiet=True)

@@ -54,6 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has had enough
         sys.stderr.close()
         return 1
+    except OSError as error:  # a disk that is full, a place that cannot be written
+        print(f"tsadapt: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("tsadapt: interrupted", file=sys.stderr)
         return 130

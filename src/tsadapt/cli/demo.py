@@ -51,7 +51,7 @@ class Demo:
             table.add_column(column, justify="left" if not column else "right")
         for name, last in found.items():
             accuracies = (f"{last[role]['accuracy']:.1%}" for role in ("target", "source"))
-            table.add_row(TITLES[name], *accuracies, f"{last['proxy_a_distance']:.2f}")
+            table.add_row(TITLES[name], *accuracies, f"{last['proxy_a_distance'] or float('nan'):.2f}")
         Console().print(table)
         write_json(self.out / "summary.json", {name: last["target"]["accuracy"] for name, last in found.items()})
         classes = tuple(found["tsa"]["target"]["per_class_accuracy"])

@@ -37,7 +37,7 @@ class Evaluate:
 
         device = pick_device(self.device)
         saved = load_model(self.run_folder, device)
-        domain = make_ready(open_dataset(self.data).test, saved.architecture)
+        domain = make_ready(open_dataset(self.data, saved.columns).test, saved.architecture)
         if domain.y is None:
             raise UserError(f"{self.data} has no labels to compare with. To get predictions: tsadapt predict.")
         said = score(predict_rows(saved.model, domain.x, device), domain, saved.classes)

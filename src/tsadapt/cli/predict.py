@@ -45,7 +45,7 @@ class Predict:
 
         device = pick_device(self.device)
         saved = load_model(self.run_folder, device)
-        domain = make_ready(open_dataset(self.data).test, saved.architecture)
+        domain = make_ready(open_dataset(self.data, saved.columns).test, saved.architecture)
         with _output(self.out) as file:
             writer = csv.writer(file, lineterminator="\n")
             extra = [f"p({name})" for name in saved.classes] if self.probabilities else []
@@ -72,6 +72,8 @@ def _output(path: Path | None) -> Iterator[TextIO]:
     from tsadapt.errors import UserError
 
     half = path.with_name(f".{path.name}.half")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, expected a file to write.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = half.open("w", encoding="utf-8", newline="")

@@ -4,6 +4,7 @@ Shapes: B source samples, C classes, K features, M draws for each sample.
 """
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ def sampled_cross_entropy(
     samples: int,
     generator: torch.Generator | None = None,
     *,
+    mean_shift: bool = True,
+    covariance: Literal["target", "none"] = "target",
     policy: Policy = "skip",
     min_count: int = 1,
 ) -> Tensor:
@@ -38,7 +41,8 @@ def sampled_cross_entropy(
     Shapes: `features` (B, K), `labels` (B,), `weight` (C, K), `bias` (C,) or None; λ is `strength`, M is `samples`.
     A draw is λΔμ + √λ Aᵀε with AᵀA = Σ: from a memory, A is the centred rows of the class, so nothing is factorised;
     from moments, the detached symmetric root. It is made after the product with W, in C numbers instead of K. The
-    gradient reaches `features`, `weight` and `bias`. `policy` and `min_count` as in `transferable_logits`.
+    gradient reaches `features`, `weight` and `bias`. Draws come from the generator on its own device, so that they are
+    the same wherever the features are. Switches, `policy` and `min_count` as in `transferable_logits`.
 
     >>> import torch
     >>> from tsadapt.core import ClassMoments
@@ -56,6 +60,8 @@ def sampled_cross_entropy(
     check_classes("labels", labels, c)
     for name, statistics in (("source", source), ("target", target)):
         check_statistics(name, statistics, weight)
+    if covariance not in ("target", "none"):
+        raise ValueError(f"covariance is {covariance!r}, expected 'target' or 'none'.")
     if samples < 1:
         raise ValueError(f"samples is {samples}, expected at least 1.")
     if strength < 0:
@@ -77,9 +83,13 @@ def sampled_cross_entropy(
             few = enough is not None and not bool(enough[p])
             if not (few and policy == "skip"):
                 a = symmetric_root(target.pooled().covariance[0]) if few else target.factor(label)
-                along = a.to(w) @ w.T  # (r, C)
-                eps = torch.randn(mine.numel(), samples, a.shape[0], generator=generator, dtype=dtype, device=w.device)
-                moved = moved + strength * (w @ shift[p]) + math.sqrt(strength) * (eps @ along)
+                if mean_shift:
+                    moved = moved + strength * (w @ shift[p])
+                if covariance == "target":
+                    along = a.to(w) @ w.T  # (r, C)
+                    shape, where = (mine.numel(), samples, a.shape[0]), None if generator is None else generator.device
+                    eps = torch.randn(shape, generator=generator, dtype=dtype, device=where).to(w.device)
+                    moved = moved + math.sqrt(strength) * (eps @ along)
             each.append(moved.expand(-1, samples, -1))
             order.append(mine)
         drawn = torch.cat(each)  # (B, M, C), by class

@@ -7,6 +7,8 @@ import bz2
 import gzip
 import hashlib
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ __all__ = ["DIGITS", "load_digits_set"]
 
 Split = tuple[np.ndarray, np.ndarray]
 """Images (N, H, W) or (N, H, W, 3) as uint8, and labels from 0 to 9."""
+
+DAMAGED = (zipfile.BadZipFile, zlib.error, TypeError, NotImplementedError)
+"""What the readers raise for damaged files, or for versions of a format they do not know."""
 
 WHERE = {
     "mnist": "the four files train-images-idx3-ubyte.gz … from the MNIST page of Yann LeCun or a mirror",
@@ -104,7 +109,7 @@ def _read(path: Path, reader: Callable[[Path], tuple[Split, Split]]) -> tuple[Sp
         return reader(path)
     except UserError:
         raise
-    except (OSError, ValueError, KeyError, EOFError, IndexError) as error:
+    except (OSError, ValueError, KeyError, EOFError, IndexError, *DAMAGED) as error:
         raise UserError(f"{path} cannot be read: {type(error).__name__}: {error}. Is it complete?") from error
 
 

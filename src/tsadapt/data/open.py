@@ -11,8 +11,11 @@ from tsadapt.errors import UserError, unknown
 __all__ = ["data_root", "dataset_names", "open_dataset"]
 
 
-def open_dataset(name: str) -> Dataset:
-    """The dataset that `name` stands for: a file of arrays, a table, or a name such as digits:mnist."""
+def open_dataset(name: str, columns: tuple[str, ...] | None = None) -> Dataset:
+    """The dataset that `name` stands for: a file of arrays, a table, or a name such as digits:mnist.
+
+    `columns` are the features that a table must have, by name.
+    """
     family, colon, member = name.partition(":")
     path = Path(name).expanduser()
     if colon and family == "digits":
@@ -20,7 +23,7 @@ def open_dataset(name: str) -> Dataset:
     if path.suffix in ARRAYS + TABLES:
         if not path.is_file():
             raise UserError(f"No file at {name}: expected {' or '.join(ARRAYS + TABLES)}.")
-        return load_array(path) if path.suffix in ARRAYS else load_table(path)
+        return load_array(path) if path.suffix in ARRAYS else load_table(path, columns)
     if path.exists():
         raise UserError(f"{name} is no data that tsadapt reads: expected a file {', '.join(ARRAYS + TABLES)}.")
     raise UserError(f"{unknown('data', name, dataset_names())} Or name a file: {', '.join(ARRAYS + TABLES)}.")

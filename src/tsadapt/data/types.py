@@ -21,7 +21,8 @@ Kind = Literal["image", "vector"]
 class Domain:
     """Rows in memory, with labels (indices into `classes`) if they are known.
 
-    `row_names` are what `predict` calls the rows: paths of images; None means their numbers.
+    `row_names` are what `predict` calls the rows: paths of images; None means their numbers. `columns` are the names of
+    a table's features.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Domain:
     classes: tuple[str, ...] | None = None
     split: str = "all"
     row_names: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.x) == 0:
@@ -56,9 +58,16 @@ class Domain:
         return replace(self, y=None, classes=None)
 
     def fingerprint(self) -> str:
-        """A hash of the rows (not of the labels): data that changed is noticed."""
-        data = self.x.contiguous().numpy().tobytes()
-        return hashlib.sha256(repr((tuple(self.x.shape), self.x.dtype)).encode() + data).hexdigest()[:16]
+        """A hash of the rows, without the labels: data that changed is noticed."""
+        return _hash(repr((tuple(self.x.shape), self.x.dtype)).encode(), self.x.contiguous().numpy().tobytes())
+
+    def label_fingerprint(self) -> str | None:
+        """A hash of the labels and the names of the classes; None without labels."""
+        return None if self.y is None else _hash(repr(self.classes).encode(), self.y.numpy().tobytes())
+
+
+def _hash(*parts: bytes) -> str:
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

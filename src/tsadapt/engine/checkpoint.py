@@ -29,21 +29,22 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
     payload = buffer.getvalue()
     path = folder / f"step-{step:09d}.pt"
     write_atomically(path, hashlib.sha256(payload).digest() + payload)
-    for old in _all(folder)[:-KEPT]:
+    # A file of a later step can only be left over from a run that went back: it is not the newest.
+    others = [old for old in _all(folder) if old != path]
+    for old in [old for old in others if old > path] + [old for old in others if old < path][: 1 - KEPT]:
         old.unlink()
     return path
 
 
-def latest(folder: Path) -> tuple[int, dict[str, Any], list[Path]] | None:
-    """Step and state of the newest checkpoint that is whole, and the damaged ones passed over on the way."""
+def latest(folder: Path) -> tuple[tuple[int, dict[str, Any]] | None, list[Path]]:
+    """Step and state of the newest checkpoint that is whole (None: there is none), and the damaged ones met."""
     damaged: list[Path] = []
     for path in reversed(_all(folder)):
-        step = int(path.stem.removeprefix("step-"))
         state = _load(path)
         if state is not None:
-            return step, state, damaged
+            return (int(path.stem.removeprefix("step-")), state), damaged
         damaged.append(path)
-    return None
+    return None, damaged
 
 
 def keep(folder: Path, step: int) -> None:

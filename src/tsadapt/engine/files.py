@@ -28,4 +28,4 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON."""
-    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

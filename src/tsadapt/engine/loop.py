@@ -145,7 +145,10 @@ class Training:
                 m.load_state_dict(state)
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on."""
+        """All that the next step depends on; refused if the last step left weights that are not finite."""
+        for name, value in (*self.model.state_dict().items(), *self.method.state_dict().items()):
+            if value.is_floating_point() and not bool(value.isfinite().all()):
+                raise NotFiniteError(f"weights {name}", float("nan"), self.at)
         return {
             "step": self.at,
             "model": self.model.state_dict(),

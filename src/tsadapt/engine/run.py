@@ -1,6 +1,7 @@
 """A run as a folder: trained, resumed or found done; evaluated at its end."""
 
 import json
+import math
 import platform
 import shutil
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 
 from tsadapt.config import RunConfig, differing_keys, read_config, to_toml
@@ -72,16 +74,23 @@ def fit(
     task = make_task(config)
     config = task.config
     out = out or Path("runs") / config.hash()
-    _claim(out, config, overwrite)
+    manifest = _manifest(task)
+    _claim(out, config, manifest, overwrite)
+    if not quiet:
+        sizes = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
+        _say(f"{sizes}, {len(task.classes)} classes, network {config.network}, {config.steps} steps")
     for note in task.notes:
         _say(f"note: {note}")
     done = out / "metrics.json"
     if done.exists():
-        _say(f"done already: {out}")
         metrics: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
-        return out, metrics
+        if metrics["judged_by"] == _judged_by(task):
+            _say(f"done already: {out}")
+            return out, metrics
+        # Trained, but judged by other labels than are here now: only the last part is done again.
+        done.unlink()
     training = _make_training(task)
-    _write_manifest(task, out)
+    write_json(out / "manifest.json", manifest)
     resumed = _resume(training, out)
     records = Records(out / "records.jsonl", upto=training.at)
     tracker = _tracker(out, training.at) if tensorboard else None
@@ -105,10 +114,13 @@ def _train(training: Training, out: Path, records: Records, progress: StepProgre
         log = at % config.log_every == 0 or at in (1, training.steps)
         try:
             said = training.step(describe=log)
+            stopping = stop.asked  # looked at once, so that what is said is what was saved
+            save = stopping or at % config.checkpoint_every == 0 or at == training.steps
+            state = training.state() if save else None
         except NotFiniteError as error:
             raise UserError(
-                f"{error} The run is stopped; its last good checkpoint is kept in {folder}. A smaller --lr or --lambda0"
-                " usually helps."
+                f"{error} The run is stopped; a good checkpoint, if there was one, is kept in {folder}. A smaller --lr"
+                " or --lambda0 usually helps."
             ) from error
         if log:
             records.append({"step": at, **said})
@@ -117,9 +129,9 @@ def _train(training: Training, out: Path, records: Records, progress: StepProgre
                     if isinstance(value, int | float):
                         tracker.add_scalar(name, value, at)
         progress.advance(at, said if log else None)
-        if stop.asked or at % config.checkpoint_every == 0 or at == training.steps:
-            checkpoint.save(folder, at, training.state())
-        if stop.asked and at < training.steps:
+        if state is not None:
+            checkpoint.save(folder, at, state)
+        if stopping and at < training.steps:
             raise Interrupted(at, out)
 
 
@@ -133,38 +145,36 @@ def _make_training(task: Task) -> Training:
 
 def _resume(training: Training, out: Path) -> bool:
     """Go back to the newest whole checkpoint, if there is one."""
-    found = checkpoint.latest(out / "checkpoints")
-    if found is None:
-        return False
-    step, state, damaged = found
+    found, damaged = checkpoint.latest(out / "checkpoints")
     for path in damaged:
         _say(f"damaged checkpoint passed over: {path}")
         path.unlink()
+    if found is None:
+        return False
+    step, state = found
     training.load(state)
     _say(f"resumed at step {step}")
     return True
 
 
-def _claim(out: Path, config: RunConfig, overwrite: bool) -> None:
-    """Make the folder this run's: empty or of the same config, unless it may be overwritten."""
+def _claim(out: Path, config: RunConfig, manifest: dict[str, Any], overwrite: bool) -> None:
+    """Make the folder this run's: empty, or of the same config and data, unless another may be overwritten."""
     theirs = out / "config.toml"
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file, expected a folder.")
-    ours = theirs.exists()
-    if ours and overwrite:
-        for name in OURS:
+    if theirs.exists():
+        other = _difference(out, config, manifest)
+        if not other:
+            return
+        if not overwrite:
+            raise UserError(f"{out} holds {other}. Choose another --out, or --overwrite it.")
+        for name in reversed(OURS):  # the config last: while it is there, the folder is known as a run's
             path = out / name
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-    elif ours:
-        differ = differing_keys(read_config(theirs), config)
-        if differ:
-            keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
-            raise UserError(f"{out} holds a run with another config: {keys}. Choose another --out, or --overwrite it.")
-        return
-    elif out.exists() and any(out.iterdir()):
+    elif out.exists() and any(not path.name.startswith(".config.toml.") for path in out.iterdir()):
         raise UserError(f"{out} is not empty and holds no run: choose another --out.")
     try:
         write_atomically(theirs, to_toml(config))
@@ -172,24 +182,39 @@ def _claim(out: Path, config: RunConfig, overwrite: bool) -> None:
         raise UserError(f"{out} cannot be written: {error.strerror}.") from error
 
 
+def _difference(out: Path, config: RunConfig, manifest: dict[str, Any]) -> str:
+    """In what the run in a folder is another one; empty if it is the same."""
+    differ = differing_keys(read_config(out / "config.toml"), config)
+    if differ:
+        keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
+        return f"a run with another config: {keys}"
+    path = out / "manifest.json"
+    before = json.loads(path.read_text(encoding="utf-8"))["data"] if path.exists() else manifest["data"]
+    changed = [role for role, said in manifest["data"].items() if before.get(role) != said]
+    return f"a run of other data: the {' and the '.join(changed)} changed since it began" if changed else ""
+
+
 def _finish(task: Task, training: Training, out: Path) -> dict[str, Any]:
     """Save the model, evaluate it on both domains, and write metrics.json last: its presence says the run is done."""
-    save_model(out / "model", training.model, task.classes, task.architecture)
     source, target = task.source.test, task.target.test
     on_source = predict_rows(training.model, source.x, training.device)
     on_target = predict_rows(training.model, target.x, training.device)
+    if not all(np.isfinite(array).all() for p in (on_source, on_target) for array in (p.features, p.logits)):
+        raise UserError("The trained network gives values that are not finite, and is not saved. Try a smaller --lr.")
+    save_model(out / "model", training.model, task.classes, task.architecture, task.source.train.columns)
+    distance = proxy_a_distance(on_source.features, on_target.features, task.config.seed)
     last = {
         "step": training.at,
         "target": score(on_target, target, task.classes),
         "source": score(on_source, source, task.classes),
-        "proxy_a_distance": proxy_a_distance(on_source.features, on_target.features, task.config.seed),
+        "proxy_a_distance": distance if math.isfinite(distance) else None,
     }
     if task.config.mi and task.prior is None and uneven(_shares(on_target)):
         _say(
             "note: the predicted classes of the target are far from equally frequent, while mutual information favours"
             " equal shares. If you know the shares, give them with --class-prior FILE."
         )
-    metrics = {"hash": task.config.hash(), "last": last}
+    metrics = {"hash": task.config.hash(), "judged_by": _judged_by(task), "last": last}
     write_json(out / "metrics.json", metrics)
     checkpoint.keep(out / "checkpoints", training.at)
     return metrics
@@ -201,26 +226,29 @@ def _shares(predictions: Predictions) -> torch.Tensor:
     return counts / counts.sum()
 
 
-def _write_manifest(task: Task, out: Path) -> None:
-    """Write what the run depends on; refuse to go on with a run whose data has changed since it began."""
-    path = out / "manifest.json"
-    names = ("torch", "numpy", "scikit-learn", "tsadapt")
-    data = {}
+def _manifest(task: Task) -> dict[str, Any]:
+    """What the run depends on. Its `data` must not change while it lasts; the target's labels are no part of it."""
+    data: dict[str, Any] = {}
     for role, dataset in (("source", task.source), ("target", task.target)):
-        domain = dataset.train
-        rows = {"name": domain.name, "split": domain.split, "rows": len(domain), "fingerprint": domain.fingerprint()}
-        data[role] = rows
-    if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))["data"]
-        changed = [role for role in data if before[role]["fingerprint"] != data[role]["fingerprint"]]
-        if changed:
-            raise UserError(
-                f"The {' and the '.join(changed)} data changed since the run in {out} began: choose another --out, or"
-                " --overwrite it."
-            )
-    versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
-    manifest = {"hash": task.config.hash(), "seed": task.config.seed, "versions": versions, "data": data}
-    write_json(path, {**manifest, "threads": torch.get_num_threads(), "classes": list(task.classes)})
+        train, test = dataset.train, dataset.test
+        rows = {"name": train.name, "split": train.split, "rows": len(train)}
+        data[role] = {**rows, "train": train.fingerprint(), "test": test.fingerprint()}
+    data["source"]["labels"] = task.source.train.label_fingerprint()
+    data["class prior"] = None if task.prior is None else task.prior.tolist()
+    versions = {name: version(name) for name in ("torch", "numpy", "scikit-learn", "tsadapt")}
+    return {
+        "hash": task.config.hash(),
+        "seed": task.config.seed,
+        "versions": {"python": platform.python_version(), **versions},
+        "threads": torch.get_num_threads(),
+        "data": data,
+        "classes": list(task.classes),
+    }
+
+
+def _judged_by(task: Task) -> dict[str, str | None]:
+    """The labels that the metrics are made with."""
+    return {"source": task.source.test.label_fingerprint(), "target": task.target.test.label_fingerprint()}
 
 
 def _tracker(out: Path, step: int) -> Any:

@@ -23,13 +23,20 @@ class SavedModel:
     model: Classifier
     classes: tuple[str, ...]
     architecture: Architecture
+    columns: tuple[str, ...] | None
 
 
-def save_model(folder: Path, model: Classifier, classes: tuple[str, ...], architecture: Architecture) -> None:
-    """Write model.safetensors and model.json."""
+def save_model(
+    folder: Path,
+    model: Classifier,
+    classes: tuple[str, ...],
+    architecture: Architecture,
+    columns: tuple[str, ...] | None,
+) -> None:
+    """Write model.safetensors, and model.json with the classes and the names of a table's columns."""
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     write_atomically(folder / "model.safetensors", save(weights))
-    write_json(folder / "model.json", {"classes": list(classes), "architecture": asdict(architecture)})
+    write_json(folder / "model.json", {"classes": classes, "columns": columns, "architecture": asdict(architecture)})
 
 
 def load_model(run: Path, device: torch.device) -> SavedModel:
@@ -47,4 +54,5 @@ def load_model(run: Path, device: torch.device) -> SavedModel:
         model.load_state_dict(load_file(folder / "model.safetensors"))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(f"The model in {folder} cannot be loaded: {str(error).splitlines()[0]}") from error
-    return SavedModel(model.to(device).eval(), tuple(said["classes"]), architecture)
+    columns = said.get("columns")
+    return SavedModel(model.to(device).eval(), tuple(said["classes"]), architecture, columns and tuple(columns))

@@ -12,7 +12,9 @@ from tsadapt.config import RunConfig, with_defaults
 from tsadapt.data.open import open_dataset
 from tsadapt.data.transforms import ImageShape, fit_images
 from tsadapt.data.types import Dataset, Domain, match_labels
-from tsadapt.errors import UserError
+from tsadapt.engine.runtime import pick_device
+from tsadapt.errors import UserError, unknown
+from tsadapt.methods import METHODS
 from tsadapt.models.build import Architecture, network_for
 from tsadapt.models.digits import DIGIT_NETWORKS
 
@@ -45,8 +47,10 @@ class Task:
 
 def make_task(config: RunConfig) -> Task:
     """Read the data and settle every setting."""
-    source, target = open_dataset(config.source), open_dataset(config.target)
+    source = open_dataset(config.source)
     labelled = source.train
+    target = open_dataset(config.target, labelled.columns)
+    _check_choices(config)
     if labelled.y is None or labelled.classes is None:
         raise UserError(f"The source {config.source} has no labels: the source must be the labelled domain.")
     if labelled.kind != target.train.kind:
@@ -63,13 +67,13 @@ def make_task(config: RunConfig) -> Task:
     shapes = (tuple(labelled.x.shape[1:]), tuple(target.train.x.shape[1:]))
     network = config.network or network_for(config.source, config.target, labelled.kind, shapes)
     if network not in DEFAULTS:
-        from tsadapt.errors import unknown
-
         raise UserError(unknown("network", network, DEFAULTS))
     if (network in DIGIT_NETWORKS) != (labelled.kind == "image"):
         raise UserError(f"The network {network!r} does not take {labelled.kind}s.")
     config = with_defaults(replace(config, network=network), **DEFAULTS[network])
     config = with_defaults(config, target_batch_size=config.batch_size)
+    if min(config.batch_size or 0, config.target_batch_size or 0) < 2:
+        raise UserError("A batch of one row cannot be normalised: expected a batch size of at least 2.")
     architecture = Architecture(network, len(classes), labelled.x[0].numel(), config.bottleneck)
     source = Dataset(*(make_ready(domain, architecture) for domain in (source.train, source.test)))
     target = Dataset(*(make_ready(domain, architecture) for domain in (target.train, target.test)))
@@ -77,6 +81,14 @@ def make_task(config: RunConfig) -> Task:
     return Task(
         config, source, target, classes, architecture, prior, tuple(_notes(config, labelled, target.test, classes))
     )
+
+
+def _check_choices(config: RunConfig) -> None:
+    """Everything that is known by name is there, before a folder is made for the run."""
+    METHODS[config.method]
+    pick_device(config.device)
+    if config.source_term == "isda" and (not config.mean_shift or config.covariance != "target"):
+        raise UserError("ISDA has no mean shift and no target covariance to leave out: the ablations are TSA's.")
 
 
 def make_ready(domain: Domain, architecture: Architecture) -> Domain:
@@ -117,8 +129,8 @@ def class_prior(name: str, source: Domain, classes: tuple[str, ...]) -> Tensor |
             raise UserError(
                 f"{path}: expected a share for each of the classes {', '.join(classes)}: {error}."
             ) from error
-    if not bool((share > 0).all()):
-        raise UserError(f"class_prior {name!r} gives a class no share at all: expected positive shares.")
+    if not bool((share > 0).all() and share.isfinite().all()):
+        raise UserError(f"class_prior {name!r} has shares that are not positive numbers: every class needs one.")
     return (share / share.sum()).float()
 
 

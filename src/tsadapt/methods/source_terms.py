@@ -100,7 +100,7 @@ class Transferable(SourceTerm):
             assert target is not None
             return sampled_cross_entropy(
                 head.source.features, _labels(out), head.weight, head.bias, source, target, strength, c.samples,
-                generator, policy=c.policy, min_count=c.min_count,
+                generator, mean_shift=c.mean_shift, covariance=c.covariance, policy=c.policy, min_count=c.min_count,
             )  # fmt: skip
         return transferable_cross_entropy(
             head.source.logits, _labels(out), head.weight, source, target, strength, mean_shift=self.mean_shift,

@@ -33,7 +33,7 @@ def proxy_a_distance(features_s: np.ndarray, features_t: np.ndarray, seed: int =
     rng = np.random.default_rng(seed)
     rows = [f[rng.choice(len(f), n, replace=False)] for f in (features_s, features_t)]
     x, domain = np.concatenate(rows), np.repeat([1, 0], n)
-    parts = train_test_split(x, domain, test_size=0.2, random_state=seed, stratify=domain)
+    parts = train_test_split(x, domain, test_size=0.2, random_state=seed % 2**32, stratify=domain)
     x_train, x_test, d_train, d_test = parts
     classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=200, tol=1e-3))
     error = 1 - classifier.fit(x_train, d_train).score(x_test, d_test)
