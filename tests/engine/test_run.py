@@ -342,7 +342,7 @@ def test_checkpoints_never_hold_broken_weights(config):
     training.step()
     with torch.no_grad():
         training.model.head.weight[0, 0] = float("nan")
-    with pytest.raises(loop.NotFiniteError, match="weights head.weight"):
+    with pytest.raises(loop.NotFiniteError, match=r"weights head\.weight"):
         training.state()
 
 
