@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tsadapt.data.types import Batch, Domain
 
-__all__ = ["PairedBatches", "RowStream"]
+__all__ = ["PairedBatches", "RowStream", "mixed", "seeded"]
 
 
 class RowStream:
@@ -60,8 +60,13 @@ class PairedBatches:
 
 def seeded(*numbers: int) -> torch.Generator:
     """A generator that depends on all the numbers, and on nothing else."""
-    mixed = 0
+    return torch.Generator().manual_seed(mixed(*numbers))
+
+
+def mixed(*numbers: int) -> int:
+    """One seed of several numbers; their order counts."""
+    seed = 0
     for number in numbers:
         # The multiplier of a 64-bit linear congruential generator (Knuth), so that neighbours part ways.
-        mixed = (mixed * 6364136223846793005 + number + 1442695040888963407) % 2**63
-    return torch.Generator().manual_seed(mixed)
+        seed = (seed * 6364136223846793005 + number + 1442695040888963407) % 2**63
+    return seed

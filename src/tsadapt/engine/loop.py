@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tsadapt.config import RunConfig
 from tsadapt.core import learning_rate_factor, mutual_information_loss
-from tsadapt.data.loader import PairedBatches, RowStream, seeded
+from tsadapt.data.loader import PairedBatches, RowStream, mixed, seeded
 from tsadapt.data.types import Batch, Domain
 from tsadapt.engine.runtime import autocast, pick_device
 from tsadapt.methods import METHODS, Head, Outputs, View
@@ -66,10 +66,14 @@ class Training:
         self.at += 1
         progress = self.at / self.steps
         # Dropout draws from torch's own generator: make it a function of the seed and the step as well.
-        torch.manual_seed(seeded(self.config.seed, 3, self.at).initial_seed())
+        seed = mixed(self.config.seed, 3, self.at)
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
         for group, rate in zip(self.optimizer.param_groups, self.first_rates, strict=True):
             group["lr"] = rate * learning_rate_factor(progress, self.config.lr_gamma * self.steps)
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         out = self.forward(self.batches.at(self.at), progress)
         self.source_term.observe(out)
         terms = self.objective(out)
@@ -87,8 +91,9 @@ class Training:
 
     def objective(self, out: Outputs) -> dict[str, Tensor]:
         """Source term + β·MI + the method's terms, by name."""
-        generator = seeded(self.config.seed, 4, self.at)
-        terms: dict[str, Tensor] = {self.config.source_term: self.source_term(out, generator)}
+        term = self.config.source_term
+        generator = seeded(self.config.seed, 4, self.at) if term == "sampled" else None
+        terms: dict[str, Tensor] = {term: self.source_term(out, generator)}
         if self.config.mi and out.target is not None:
             terms["mi"] = self.config.beta * mutual_information_loss(out.target.logits, self.prior)
         return terms | self.method.losses(out)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from tsadapt.config import RunConfig, differing_keys, read_config, to_toml
-from tsadapt.data.loader import seeded
+from tsadapt.data.loader import mixed
 from tsadapt.engine import checkpoint
 from tsadapt.engine.evaluate import Predictions, predict_rows, score
 from tsadapt.engine.files import write_atomically, write_json
@@ -138,7 +138,7 @@ def _train(training: Training, out: Path, records: Records, progress: StepProgre
 def _make_training(task: Task) -> Training:
     config = task.config
     source = task.source.train
-    torch.manual_seed(seeded(config.seed, 2).initial_seed())
+    torch.manual_seed(mixed(config.seed, 2))
     model = build(task.architecture, source.x if source.kind == "vector" else None)
     return Training(config, model, source, task.target.train.unlabelled(), task.prior)
 

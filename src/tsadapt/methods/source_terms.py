@@ -34,11 +34,11 @@ class SourceTerm(nn.Module):
     def observe(self, out: Outputs) -> None:
         """Take the batch into the statistics."""
 
-    def forward(self, out: Outputs, generator: torch.Generator) -> Tensor:
+    def forward(self, out: Outputs, generator: torch.Generator | None) -> Tensor:
         """The loss, summed over the heads."""
         return torch.stack([self.of_head(i, head, out, generator) for i, head in enumerate(out.heads)]).sum()
 
-    def of_head(self, i: int, head: Head, out: Outputs, generator: torch.Generator) -> Tensor:
+    def of_head(self, i: int, head: Head, out: Outputs, generator: torch.Generator | None) -> Tensor:
         """The loss of one head."""
         raise NotImplementedError(f"{type(self).__name__} has no loss")
 
@@ -50,7 +50,7 @@ class SourceTerm(nn.Module):
 class CrossEntropy(SourceTerm):
     """Plain cross-entropy."""
 
-    def of_head(self, i: int, head: Head, out: Outputs, generator: torch.Generator) -> Tensor:
+    def of_head(self, i: int, head: Head, out: Outputs, generator: torch.Generator | None) -> Tensor:
         """Cross-entropy of the source logits, in float32."""
         return F.cross_entropy(head.source.logits.float(), _labels(out))
 
@@ -91,7 +91,7 @@ class Transferable(SourceTerm):
             if target is not None and head.target is not None and out.target is not None:
                 _take(target, head.target, out.target.logits.detach().argmax(1))
 
-    def of_head(self, i: int, head: Head, out: Outputs, generator: torch.Generator) -> Tensor:
+    def of_head(self, i: int, head: Head, out: Outputs, generator: torch.Generator | None) -> Tensor:
         """L_∞ or L_M of one head."""
         c = self.config
         source, target = self.statistics(i)

@@ -3,8 +3,6 @@
 Shapes: B samples, K features, C classes.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -74,8 +72,7 @@ class Classifier(nn.Module):
 
     def parameter_groups(self, lr: float) -> list[dict[str, object]]:
         """Parameters with their learning rates: backbone ×0.1 if it was trained before, all else ×1."""
-        new: Sequence[nn.Module] = (self.bottleneck, self.head)
-        return [
-            {"params": [*self.backbone.parameters()], "lr": lr * (0.1 if self.pretrained else 1.0)},
-            {"params": [p for module in new for p in module.parameters()], "lr": lr},
-        ]
+        slow = [*self.backbone.parameters()] if self.pretrained else []
+        known = {id(p) for p in slow}
+        rest = [p for p in self.parameters() if id(p) not in known]
+        return [{"params": slow, "lr": 0.1 * lr}, {"params": rest, "lr": lr}] if slow else [{"params": rest, "lr": lr}]
