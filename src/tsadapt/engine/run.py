@@ -95,9 +95,11 @@ def fit(
     records = Records(out / "records.jsonl", upto=training.at)
     tracker = _tracker(out, training.at) if tensorboard else None
     try:
+        if not resumed and training.source_term.needs_statistics:
+            if not quiet:
+                _say("one pass over both domains fills the memory …")
+            training.fill_memory()  # a Ctrl-C in here stops at once: there is nothing to save yet
         with _stop_signals() as stop, StepProgress(training.steps, training.at, quiet) as progress:
-            if not resumed:
-                training.fill_memory()
             _train(training, out, records, progress, stop, tracker)
     finally:
         records.close()
