@@ -372,3 +372,18 @@ def test_mistakes_leave_the_folder_free(config):
     Path("a").mkdir()
     Path("a/.config.toml.x7").write_text("")  # killed while it was written
     fit(config, Path("a"), quiet=True)
+
+
+def test_dropout_draws_the_same_after_a_restart(config, monkeypatch):
+    rng = np.random.default_rng(0)
+    for name in ("source", "target"):
+        np.savez(f"{name}.npz", x=rng.integers(0, 256, (20, 28, 28), dtype=np.uint8), y=np.arange(20) % 2)
+    config = replace(config, network="lenet", bottleneck=None, steps=5, batch_size=8, checkpoint_every=2)
+    whole, _ = fit(config, Path("whole"), quiet=True)
+    with monkeypatch.context() as patch:
+        kill_at(patch, 3)
+        with pytest.raises(Killed):
+            fit(config, Path("again"), quiet=True)
+    torch.manual_seed(99)  # as a new process would have it
+    again, _ = fit(config, Path("again"), quiet=True)
+    assert weights(whole) == weights(again)
