@@ -47,10 +47,10 @@ def plain(task: Task, kind: str) -> Step:
     def step() -> None:
         i_s = torch.randint(len(source), (batch,))
         if kind == "source-only":
-            loss = F.cross_entropy(model(source.x[i_s])[1], y[i_s])
+            loss = F.cross_entropy(model(source.tensor[i_s])[1], y[i_s])
         else:
             i_t = torch.randint(len(target), (batch,))
-            f, _ = model(torch.cat([source.x[i_s], target.x[i_t]]))
+            f, _ = model(torch.cat([source.tensor[i_s], target.tensor[i_t]]))
             terms = tsa(model.head, f[:batch], y[i_s], i_s, f[batch:], i_t, progress=0.5)
             loss = terms["tsa"] + terms["mi"]
         optimizer.zero_grad()

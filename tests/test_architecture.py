@@ -18,7 +18,7 @@ LAYERS = [
     {"models", "data"},
     {"core"},
     {"config", "registry"},
-    {"errors"},
+    {"errors", "vision"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {"torch", "sklearn", "pandas", "matplotlib", "torchvision", "timm"}

@@ -42,6 +42,12 @@ class RunConfig:
     min_count: int = 1
     network: str | None = None
     bottleneck: int | None = None
+    backbone: str | None = None
+    weights: str | None = None
+    freeze_backbone: bool | None = None
+    image_size: int | None = None
+    augment: Literal["auto", "random-crop", "center-crop"] = "auto"
+    ten_crop: bool = False
     steps: int | None = None
     batch_size: int | None = None
     target_batch_size: int | None = None
@@ -53,6 +59,7 @@ class RunConfig:
     seed: int = 0
     precision: Precision = "fp32"
     device: str = "auto"
+    workers: int | None = None
     log_every: int = 50
     checkpoint_every: int = 200
 
@@ -61,12 +68,21 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not math.isfinite(value):
                 raise UserError(f"{name} is {value}, expected a finite number.")
-        positive = ("steps", "batch_size", "target_batch_size", "lr", "samples", "min_count", "bottleneck")
+        positive = (
+            "steps",
+            "batch_size",
+            "target_batch_size",
+            "lr",
+            "samples",
+            "min_count",
+            "bottleneck",
+            "image_size",
+        )
         for name in (*positive, "log_every", "checkpoint_every"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UserError(f"{name} is {value}, expected more than zero.")
-        for name in ("lambda0", "beta", "momentum", "weight_decay", "lr_gamma"):
+        for name in ("lambda0", "beta", "momentum", "weight_decay", "lr_gamma", "workers"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise UserError(f"{name} is {value}, expected zero or more.")
@@ -87,7 +103,7 @@ class RunConfig:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-HOW_NOT_WHAT = ("device", "checkpoint_every")
+HOW_NOT_WHAT = ("device", "workers", "checkpoint_every")
 """Fields that change how a run is done and not what comes out of it."""
 
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["UserError", "unknown"]
+__all__ = ["UserError", "few", "unknown"]
 
 
 class UserError(Exception):
     """A mistake of the user's: the command line shows its message in one line, and no traceback."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """What to say of a name that is not known: the nearest, and what there is.
+def unknown(kind: str, name: str, known: Iterable[str], listed: str | None = None) -> str:
+    """What to say of a name that is not known: the nearest, and what there is, or the command that lists it.
 
     >>> unknown("method", "dan", ["cdan", "dann", "jada"])
     "Unknown method 'dan'. Did you mean 'dann'? There is: cdan, dann, jada."
@@ -19,4 +19,15 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     known = list(known)
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"Unknown {kind} {name!r}.{hint} There is: {', '.join(known)}."
+    rest = f"All of them: {listed}." if listed else f"There is: {', '.join(known)}."
+    return f"Unknown {kind} {name!r}.{hint} {rest}"
+
+
+def few(names: Iterable[str], most: int = 5) -> str:
+    """The first names, and how many more there are.
+
+    >>> few(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -129,8 +129,9 @@ def test_damaged_and_missing_files(tmp_path):
         open_dataset(str(tmp_path / "a.npz"))
     with pytest.raises(UserError, match="No file at"):
         open_dataset(str(tmp_path / "b.npz"))
+    (tmp_path / "a.docx").touch()
     with pytest.raises(UserError, match="is no data that tsadapt reads"):
-        open_dataset(str(tmp_path))
+        open_dataset(str(tmp_path / "a.docx"))
     with pytest.raises(UserError, match="Did you mean 'digits:mnist'"):
         open_dataset("digit:mnist")
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsadapt.data.arrays import from_arrays
-from tsadapt.data.loader import PairedBatches, RowStream, seeded
+from tsadapt.data.loader import PairedBatches, RowStream, paired_streams, seeded
 from tsadapt.data.transforms import ImageShape, fit_images
 
 
@@ -39,7 +39,8 @@ def domains():
 
 def test_batches_carry_rows_and_their_indices():
     source, target = domains()
-    batch = PairedBatches(source, target.unlabelled(), 4, 3, seed=0, with_target=True).at(5)
+    streams = paired_streams(source, target, (4, 3), seed=0)
+    batch = PairedBatches(source, target.unlabelled(), streams, with_target=True).at(5)
     assert torch.equal(batch.x_s, source.x[batch.i_s])
     assert torch.equal(batch.y_s, source.y[batch.i_s])
     assert torch.equal(batch.x_t, target.x[batch.i_t])
@@ -48,10 +49,11 @@ def test_batches_carry_rows_and_their_indices():
 
 
 def test_target_rows_are_left_out_on_request():
-    batch = PairedBatches(*domains(), 4, 3, seed=0, with_target=False).at(1)
+    streams = paired_streams(*domains(), (4, 3), seed=0)
+    batch = PairedBatches(*domains(), streams, with_target=False).at(1)
     assert batch.x_t is None
     with pytest.raises(ValueError, match="has labels"):
-        PairedBatches(domains()[0].unlabelled(), domains()[1], 4, 3, 0, True)
+        PairedBatches(domains()[0].unlabelled(), domains()[1], streams, True)
 
 
 def test_fit_images_crops_resizes_and_changes_channels():

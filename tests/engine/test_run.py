@@ -212,7 +212,9 @@ def test_an_uneven_source_is_noted(config):
     y = np.array([0] * 110 + [1] * 5 + [2] * 5)
     source = np.load("source.npz")
     np.savez("source.npz", x=source["x"], y=y, classes=source["classes"])
-    assert any("--class-prior source" in note for note in make_task(config).notes)
+    told = []
+    make_task(config, told.append)
+    assert any("--class-prior source" in note for note in told)
     prior = make_task(replace(config, class_prior="source")).prior
     torch.testing.assert_close(prior, torch.tensor([110, 5, 5]) / 120)
 
@@ -222,8 +224,8 @@ def test_an_uneven_source_is_noted(config):
     [
         ({"source": "target-only.npz"}, "has no labels: the source must be the labelled domain"),
         ({"target": "wide.npz"}, "6 features a row and the target 7"),
-        ({"target": "digits:uci"}, "The source holds vectors and the target images"),
-        ({"network": "lenet"}, "does not take vectors"),
+        ({"target": "digits:uci"}, "The source holds feature vectors and the target images"),
+        ({"network": "lenet"}, "does not take feature vectors"),
         ({"network": "mlpp"}, "Did you mean 'mlp'"),
         ({"method": "dan"}, "Unknown method 'dan'"),
         ({"lr": float("nan")}, "lr is nan, expected a finite number"),

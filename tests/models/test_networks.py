@@ -66,7 +66,7 @@ def test_pixels_go_from_minus_one_to_one():
     ],
 )
 def test_network_by_the_data(source, target, shapes, expected):
-    assert network_for(source, target, "image", shapes) == expected
+    assert network_for(source, target, shapes) == expected
 
 
 def test_unknown_network():

@@ -8,10 +8,12 @@ __all__ = ["main"]
 
 VERBS = {
     "demo": "the main job on real digits that come with the packages: source-only, +MI, +TSA, and a picture",
+    "doctor": "what is wrong with this data, before hours are spent on it",
     "fit": "train on a labelled SOURCE and an unlabelled TARGET; resumes by itself",
     "evaluate": "how a trained RUN does on labelled DATA",
     "predict": "what a trained RUN says of DATA, as CSV",
-    "list": "the methods, datasets, networks and source terms there are",
+    "features": "embeddings of images by a backbone, for any other use",
+    "list": "the methods, datasets, networks, backbones and source terms there are",
 }
 
 USAGE = """\
@@ -23,8 +25,9 @@ usage: tsadapt VERB ...
 
 examples:
   tsadapt demo
-  tsadapt fit photos.npz sketches.npz --tsa --out runs/sketches
-  tsadapt predict runs/sketches sketches.npz --out predictions.csv
+  tsadapt doctor photos/labelled photos/new
+  tsadapt fit photos/labelled photos/new --tsa --out runs/photos
+  tsadapt predict runs/photos photos/new --out predictions.csv
 
 tsadapt VERB --help says more.
 """

@@ -1,5 +1,6 @@
 """tsadapt evaluate: how a trained run does on labelled data."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,17 +31,22 @@ class Evaluate:
         from tsadapt.data.open import open_dataset
         from tsadapt.engine.evaluate import predict_rows, score
         from tsadapt.engine.files import write_json
+        from tsadapt.engine.inputs import Reader
         from tsadapt.engine.runtime import pick_device
         from tsadapt.engine.saved import load_model
-        from tsadapt.engine.task import make_ready
         from tsadapt.errors import UserError
 
         device = pick_device(self.device)
         saved = load_model(self.run_folder, device)
-        domain = make_ready(open_dataset(self.data, saved.columns).test, saved.architecture)
+        domain = open_dataset(self.data, saved.columns).test
         if domain.y is None:
             raise UserError(f"{self.data} has no labels to compare with. To get predictions: tsadapt predict.")
-        said = score(predict_rows(saved.model, domain.x, device), domain, saved.classes)
+        ready = Reader(saved.architecture, saved.eyes, device)(domain)
+        predictions = predict_rows(saved.model, ready.domain, device, saved.eyes, quiet=False)
+        said = score(predictions, ready.domain, saved.classes)
+        unreadable = len(ready.unreadable) + len(predictions.unreadable)
+        if unreadable:
+            print(f"{unreadable} of {len(domain)} images cannot be read and are left out", file=sys.stderr)
         show(said, "data")
         for name, accuracy in said["per_class_accuracy"].items():
             print(f"  {name}: {accuracy:.1%}")

@@ -23,10 +23,11 @@ File = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="
 class Fit:
     """Train a classifier on a labelled SOURCE and an unlabelled TARGET; the same command resumes a stopped run.
 
-    SOURCE and TARGET are an .npz (x, y, classes), an .npy, a .csv or .parquet with a label column, or a name such as
-    digits:mnist (tsadapt list datasets). Labels of the target, if it has any, only judge the result.
+    SOURCE and TARGET are a folder of class folders, a flat folder of images (target), a list file with lines
+    "path label", an .npz (x, y, classes), an .npy, a .csv or .parquet with a label column, or a name such as
+    office31:amazon (tsadapt list datasets). Labels of the target, if it has any, only judge the result.
 
-    Example: tsadapt fit digits:uci digits:mnist-5k --tsa --out runs/digits
+    Example: tsadapt fit photos/labelled photos/new --tsa --out runs/photos
     """
 
     source: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")] = None
@@ -63,6 +64,20 @@ class Fit:
     """Network (tsadapt list networks); chosen by the data unless given."""
     bottleneck: Whole = None
     """Features of the MLP's hidden layer (256)."""
+    backbone: Text = None
+    """For photographs: a network of timm, or torchvision:NAME (resnet50; tsadapt list backbones)."""
+    weights: Text = None
+    """The backbone's weights: a .safetensors or .pth file, or none for random ones; downloaded unless given."""
+    freeze_backbone: bool = False
+    """Compute the backbone's features once and train on them: the default on a CPU."""
+    no_freeze_backbone: bool = False
+    """Train the backbone too: the default on a GPU."""
+    image_size: Whole = None
+    """Side of the images that the backbone takes, in pixels."""
+    augment: Literal["random-crop", "center-crop"] | None = None
+    """How training images are cut, with the backbone trained: VisDA-2017's protocol takes the centre."""
+    ten_crop: bool = False
+    """Evaluate on ten crops of every image, with the backbone trained."""
     steps: Whole = None
     """Training steps."""
     batch_size: Whole = None
@@ -81,6 +96,8 @@ class Fit:
     """Precision of the forward pass."""
     device: Text = None
     """auto, cpu, cuda, …"""
+    workers: Whole = None
+    """Processes that decode images."""
     log_every: Whole = None
     """Steps between two lines of records.jsonl (50)."""
     checkpoint_every: Whole = None
@@ -102,8 +119,10 @@ class Fit:
             raise UserError("--mi and --no-mi contradict each other.")
         if self.tsa and self.source_term not in (None, "tsa"):
             raise UserError(f"--tsa and --source-term {self.source_term} contradict each other.")
+        if self.freeze_backbone and self.no_freeze_backbone:
+            raise UserError("--freeze-backbone and --no-freeze-backbone contradict each other.")
         known = {f.name for f in fields(RunConfig)}
-        flags = ("mi", "separate_bn")
+        flags = ("mi", "separate_bn", "freeze_backbone", "ten_crop")
         given: dict[str, Any] = {
             f.name: getattr(self, f.name)
             for f in fields(self)
@@ -114,12 +133,13 @@ class Fit:
         given |= {"mi": True} if self.mi else {"mi": False} if self.no_mi else {}
         given |= {"mean_shift": False} if self.no_mean_shift else {}
         given |= {"covariance": "none"} if self.no_covariance else {}
-        given |= {"separate_bn": True} if self.separate_bn else {}
+        given |= {name: True for name in ("separate_bn", "freeze_backbone", "ten_crop") if getattr(self, name)}
+        given |= {"freeze_backbone": False} if self.no_freeze_backbone else {}
         if self.config is not None:
             return read_config(self.config, **given)
         if self.source is None or self.target is None:
             raise UserError(
-                "fit needs a SOURCE and a TARGET, for example: tsadapt fit digits:uci digits:mnist-5k --tsa"
+                "fit needs a SOURCE and a TARGET, for example: tsadapt fit photos/labelled photos/new --tsa"
             )
         return replace(RunConfig(self.source, self.target), **given)
 

@@ -10,17 +10,21 @@ __all__ = ["List"]
 
 @dataclass(frozen=True)
 class List:
-    """List the methods, datasets, networks or source terms there are.
+    """List the methods, datasets, networks, backbones or source terms there are.
 
-    Example: tsadapt list datasets
+    Example: tsadapt list backbones resnet
     """
 
-    kind: tyro.conf.Positional[Literal["methods", "datasets", "networks", "source-terms"]]
+    kind: tyro.conf.Positional[Literal["methods", "datasets", "networks", "backbones", "source-terms"]]
     """What to list."""
+    pattern: tyro.conf.Positional[str] = ""
+    """Only names with this in them."""
 
     def run(self) -> int:
         """Print one a line."""
-        print("\n".join(_names(self.kind)))
+        for name in _names(self.kind):
+            if self.pattern in name:
+                print(name)
         return 0
 
 
@@ -33,6 +37,10 @@ def _names(kind: str) -> list[str]:
         from tsadapt.data.open import dataset_names
 
         return dataset_names()
+    if kind == "backbones":
+        from tsadapt.models.backbones import backbone_names
+
+        return backbone_names()
     if kind == "networks":
         from tsadapt.models.build import network_names
 

@@ -18,8 +18,9 @@ __all__ = ["Predict"]
 class Predict:
     """Write the predictions of a RUN's model for every row of DATA, as CSV.
 
-    Columns: row (its number, from 0, or its path), class, confidence; with --probabilities one more for each class.
-    Example: tsadapt predict runs/digits digits:mnist-5k --out predictions.csv
+    Columns: row (its number, from 0, or its path), class, confidence; with --probabilities one more for each class; for
+    images a last one, error, which says why an image could not be read and has no class.
+    Example: tsadapt predict runs/photos photos/new --out predictions.csv
     """
 
     run_folder: tyro.conf.Positional[Path]
@@ -34,32 +35,39 @@ class Predict:
     """auto, cpu, cuda, …"""
 
     def run(self) -> int:
-        """Predict some rows at a time, and write them as they come."""
-        import torch
-
+        """Predict, and write the rows in their order."""
         from tsadapt.data.open import open_dataset
-        from tsadapt.engine.evaluate import ROWS_AT_ONCE, predict_rows
+        from tsadapt.engine.evaluate import predict_rows
+        from tsadapt.engine.inputs import Reader
         from tsadapt.engine.runtime import pick_device
         from tsadapt.engine.saved import load_model
-        from tsadapt.engine.task import make_ready
 
         device = pick_device(self.device)
         saved = load_model(self.run_folder, device)
-        domain = make_ready(open_dataset(self.data, saved.columns).test, saved.architecture)
-        with _output(self.out) as file:
+        domain = open_dataset(self.data, saved.columns).test
+        names = domain.row_names or tuple(map(str, range(len(domain))))
+        with _output(self.out) as file:  # before the work: a place that cannot be written is known at once
+            ready = Reader(saved.architecture, saved.eyes, device)(domain)
+            predictions = predict_rows(saved.model, ready.domain, device, saved.eyes, quiet=False)
+            ready_names = ready.domain.row_names or names
+            errors = ready.unreadable | {ready_names[row]: why for row, why in predictions.unreadable.items()}
             writer = csv.writer(file, lineterminator="\n")
             extra = [f"p({name})" for name in saved.classes] if self.probabilities else []
-            writer.writerow(["row", "class", "confidence", *extra])
-            row = 0
-            for x in torch.split(domain.x, ROWS_AT_ONCE):
-                for p in predict_rows(saved.model, x, device).probabilities:
-                    best = int(p.argmax())
-                    name = domain.row_names[row] if domain.row_names else row
-                    more = [f"{value:.6g}" for value in p] if self.probabilities else []
-                    writer.writerow([name, saved.classes[best], f"{p[best]:.6g}", *more])
-                    row += 1
+            error_column = ["error"] if domain.kind == "file" else []
+            writer.writerow(["row", "class", "confidence", *extra, *error_column])
+            rows = iter(predictions.probabilities)
+            for name in names:
+                if name in errors:
+                    writer.writerow([name, "", "", *("" for _ in extra), errors[name]])
+                    continue
+                p = next(rows)
+                best = int(p.argmax())
+                more = [f"{value:.6g}" for value in p] if self.probabilities else []
+                writer.writerow([name, saved.classes[best], f"{p[best]:.6g}", *more, *("" for _ in error_column)])
         if self.out is not None:
-            print(f"{row} predictions written to {self.out}", file=sys.stderr)
+            print(f"{len(names) - len(errors)} predictions written to {self.out}", file=sys.stderr)
+        if errors:
+            print(f"{len(errors)} images cannot be read; the CSV says which", file=sys.stderr)
         return 0
 
 

@@ -7,7 +7,15 @@ import tyro
 
 __all__ = ["run_verb"]
 
-CLASSES = {"demo": "Demo", "fit": "Fit", "evaluate": "Evaluate", "predict": "Predict", "list": "List"}
+CLASSES = {
+    "demo": "Demo",
+    "doctor": "Doctor",
+    "fit": "Fit",
+    "evaluate": "Evaluate",
+    "predict": "Predict",
+    "features": "Features",
+    "list": "List",
+}
 
 
 def run_verb(verb: str, words: list[str]) -> int:

@@ -1,11 +1,13 @@
 """Which rows a step sees: a function of the seed and the step, so that a run can go on from anywhere."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from tsadapt.data.types import Batch, Domain
 
-__all__ = ["PairedBatches", "RowStream", "mixed", "seeded"]
+__all__ = ["PairedBatches", "RowStream", "mixed", "paired_streams", "pass_over", "seeded"]
 
 
 class RowStream:
@@ -39,23 +41,41 @@ class RowStream:
 class PairedBatches:
     """Batches of both domains, in memory, taken by index; the target's are left out where nothing looks at them."""
 
-    def __init__(
-        self, source: Domain, target: Domain, batch_size: int, target_batch_size: int, seed: int, with_target: bool
-    ) -> None:
+    def __init__(self, source: Domain, target: Domain, streams: tuple[RowStream, RowStream], with_target: bool) -> None:
         if source.y is None:
             raise ValueError("the source of a batch has labels")
-        self.source, self.target, self.with_target, self.y_s = source, target, with_target, source.y
-        self.stream_s = RowStream(len(source), batch_size, seed, salt=0)
-        self.stream_t = RowStream(len(target), target_batch_size, seed, salt=1)
+        self.x_s, self.y_s, self.x_t = source.tensor, source.y, target.tensor
+        self.streams, self.with_target = streams, with_target
 
     def at(self, step: int) -> Batch:
         """The batch of step 1, 2, …"""
-        i_s = self.stream_s.rows_at(step)
-        x_s, y_s = self.source.x.index_select(0, i_s), self.y_s.index_select(0, i_s)
+        return self._rows(self.streams, step)
+
+    def all_rows(self) -> Iterator[Batch]:
+        """Every row of both domains at least once, in an order of its own."""
+        streams, steps = pass_over(self.streams)
+        return (self._rows(streams, step) for step in range(1, steps + 1))
+
+    def _rows(self, streams: tuple[RowStream, RowStream], step: int) -> Batch:
+        i_s = streams[0].rows_at(step)
+        x_s, y_s = self.x_s.index_select(0, i_s), self.y_s.index_select(0, i_s)
         if not self.with_target:
             return Batch(x_s, y_s, i_s, None, None)
-        i_t = self.stream_t.rows_at(step)
-        return Batch(x_s, y_s, i_s, self.target.x.index_select(0, i_t), i_t)
+        i_t = streams[1].rows_at(step)
+        return Batch(x_s, y_s, i_s, self.x_t.index_select(0, i_t), i_t)
+
+
+def paired_streams(
+    source: Domain, target: Domain, batch_sizes: tuple[int, int], seed: int
+) -> tuple[RowStream, RowStream]:
+    """The orders in which the rows of two domains come."""
+    return RowStream(len(source), batch_sizes[0], seed, salt=0), RowStream(len(target), batch_sizes[1], seed, salt=1)
+
+
+def pass_over(streams: tuple[RowStream, RowStream]) -> tuple[tuple[RowStream, RowStream], int]:
+    """Other orders of the same rows, and the steps after which all of both have been seen."""
+    a, b = (RowStream(s.rows, s.batch, s.seed, s.salt + 5) for s in streams)
+    return (a, b), max(-(-s.rows // s.batch) for s in streams)
 
 
 def seeded(*numbers: int) -> torch.Generator:

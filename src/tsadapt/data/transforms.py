@@ -1,12 +1,23 @@
-"""Images made ready for a network: cropped, resized, in its number of channels."""
+"""Images made ready for a network: cropped, resized, in its number of channels.
 
+`ImageShape` and `fit_images` are for small images in memory, `Framing` and its transforms for photographs.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["ImageShape", "fit_images"]
+from tsadapt.vision import load_torchvision
+
+__all__ = ["Augment", "Framing", "ImageShape", "Transform", "evaluation_transform", "fit_images", "training_transform"]
+
+Transform = Callable[[Tensor], Tensor]
+Augment = Literal["random-crop", "center-crop"]
+"""How training images are varied: a random part of them, or a flip alone as VisDA-2017's protocol has it."""
 
 CHUNK = 4096
 """Images resized at once."""
@@ -46,3 +57,55 @@ def _resized(x: Tensor, shape: ImageShape) -> Tensor:
     if tuple(y.shape[2:]) != (shape.size, shape.size):
         y = F.interpolate(y, size=(shape.size, shape.size), mode="bilinear", antialias=True, align_corners=False)
     return y.round().clamp(0, 255).to(torch.uint8)
+
+
+@dataclass(frozen=True)
+class Framing:
+    """How a photograph becomes what a network takes: resized to `resize`, then its central `size` × `size`.
+
+    With `keep_aspect` the short side is resized, as ImageNet is evaluated; without, both sides are, as the protocols of
+    Office-31, Office-Home and VisDA-2017 have it.
+    """
+
+    size: int = 224
+    resize: int = 256
+    keep_aspect: bool = True
+    interpolation: str = "bilinear"
+
+
+def evaluation_transform(framing: Framing, ten_crop: bool = False) -> Transform:
+    """Resize and take the centre: (3, size, size); or the centre, the corners and their mirror images (10, 3, …)."""
+    v2 = _transforms()
+    if not ten_crop:
+        transform: Transform = v2.Compose([_resize(framing), v2.CenterCrop(framing.size)])
+        return transform
+    ten: Transform = v2.Compose([_resize(framing), v2.TenCrop(framing.size), torch.stack])
+    return ten
+
+
+def training_transform(framing: Framing, augment: Augment) -> Transform:
+    """Resize, crop and flip at random, from torch's own generator: (3, size, size)."""
+    v2 = _transforms()
+    crop = (
+        v2.RandomResizedCrop(framing.size, interpolation=_mode(framing), antialias=True)
+        if augment == "random-crop"
+        else v2.CenterCrop(framing.size)
+    )
+    transform: Transform = v2.Compose([_resize(framing), crop, v2.RandomHorizontalFlip()])
+    return transform
+
+
+def _resize(framing: Framing) -> Any:
+    size = framing.resize if framing.keep_aspect else (framing.resize, framing.resize)
+    return _transforms().Resize(size, interpolation=_mode(framing), antialias=True)
+
+
+def _mode(framing: Framing) -> Any:
+    return _transforms().InterpolationMode(framing.interpolation)
+
+
+def _transforms() -> Any:
+    load_torchvision()
+    from torchvision.transforms import v2
+
+    return v2

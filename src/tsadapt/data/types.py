@@ -1,37 +1,42 @@
 """What data is here: a domain, the two of a task, and a batch. A training batch has no field for target labels.
 
-Shapes: N rows; images (N, channels, height, width) as uint8, feature vectors (N, K) as float32.
+Shapes: N rows; images (N, channels, height, width) as uint8, feature vectors (N, K) as float32, or image files.
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from tsadapt.data.images import Images
 from tsadapt.errors import UserError
 
-__all__ = ["Batch", "Dataset", "Domain", "match_labels"]
+__all__ = ["Batch", "Dataset", "Domain", "Unreadable", "match_labels"]
 
-Kind = Literal["image", "vector"]
+Kind = Literal["image", "vector", "file"]
+
+Unreadable = dict[str, str]
+"""Images that could not be decoded: their names, and why."""
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Rows in memory, with labels (indices into `classes`) if they are known.
+    """Rows in memory, or images that are read when needed, with labels (indices into `classes`) if they are known.
 
     `row_names` are what `predict` calls the rows: paths of images; None means their numbers. `columns` are the names of
-    a table's features.
+    a table's features. `notes` are what a user should hear of how the data was found.
     """
 
     name: str
-    x: Tensor
+    x: Tensor | Images
     y: Tensor | None = None
     classes: tuple[str, ...] | None = None
     split: str = "all"
     row_names: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.x) == 0:
@@ -41,7 +46,7 @@ class Domain:
                 raise UserError(f"{self.name} has {len(self.x)} rows but {len(self.y)} labels.")
             if int(self.y.min()) < -1 or int(self.y.max()) >= len(self.classes):
                 raise UserError(f"{self.name} has labels outside its {len(self.classes)} classes.")
-        if self.x.is_floating_point() and not bool(self.x.isfinite().all()):
+        if isinstance(self.x, Tensor) and self.x.is_floating_point() and not bool(self.x.isfinite().all()):
             row, column = (~self.x.isfinite()).flatten(1).nonzero()[0].tolist()
             raise UserError(f"{self.name} has a value that is not a number in row {row}, feature {column}.")
 
@@ -50,15 +55,33 @@ class Domain:
 
     @property
     def kind(self) -> Kind:
-        """Images or feature vectors."""
-        return "image" if self.x.ndim == 4 else "vector"
+        """Images in memory, feature vectors, or images that are read when needed."""
+        return "file" if isinstance(self.x, Images) else "image" if self.x.ndim == 4 else "vector"
+
+    @property
+    def tensor(self) -> Tensor:
+        """The rows in memory."""
+        if isinstance(self.x, Images):
+            raise ValueError(f"{self.name} is not in memory")
+        return self.x
 
     def unlabelled(self) -> "Domain":
         """The same rows without their labels: what training may see of a target."""
         return replace(self, y=None, classes=None)
 
+    def keep(self, rows: list[int]) -> "Domain":
+        """Some of the rows."""
+        return replace(
+            self,
+            x=self.x.keep(rows) if isinstance(self.x, Images) else self.x[rows],
+            y=None if self.y is None else self.y[rows],
+            row_names=None if self.row_names is None else tuple(self.row_names[row] for row in rows),
+        )
+
     def fingerprint(self) -> str:
         """A hash of the rows, without the labels: data that changed is noticed."""
+        if isinstance(self.x, Images):
+            return self.x.fingerprint
         return _hash(repr((tuple(self.x.shape), self.x.dtype)).encode(), self.x.contiguous().numpy().tobytes())
 
     def label_fingerprint(self) -> str | None:
@@ -80,13 +103,17 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Batch:
-    """Source rows with labels, target rows without; i_s and i_t are the rows' indices in their domains."""
+    """Source rows with labels, target rows without; i_s and i_t are the rows' indices in their domains.
+
+    `unreadable` names the images that could not be decoded and gave way to others.
+    """
 
     x_s: Tensor
     y_s: Tensor
     i_s: Tensor
     x_t: Tensor | None
     i_t: Tensor | None
+    unreadable: Unreadable = field(default_factory=dict)
 
 
 def match_labels(domain: Domain, classes: tuple[str, ...]) -> tuple[Tensor, list[str]]:

@@ -10,21 +10,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tsadapt.data.image_loader import image_pass, workers_here
+from tsadapt.data.images import Images
+from tsadapt.data.transforms import evaluation_transform
 from tsadapt.data.types import Domain, match_labels
+from tsadapt.engine.inputs import Eyes
+from tsadapt.engine.progress import StepProgress
 from tsadapt.engine.runtime import autocast
+from tsadapt.errors import UserError
 from tsadapt.models.classifier import Classifier
 
 __all__ = ["Predictions", "calibration_error", "predict_rows", "score"]
 
 ROWS_AT_ONCE = 512
+IMAGES_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Features (N, K) and logits (N, C) of all rows of a domain, as float32 arrays."""
+    """Features (N, K) and logits (N, C) of the rows of a domain, as float32 arrays.
+
+    `rows` are the numbers of the rows in the domain, and `unreadable` those that are left out, with the reason.
+    """
 
     features: np.ndarray
     logits: np.ndarray
+    rows: list[int]
+    unreadable: dict[int, str]
 
     @property
     def probabilities(self) -> np.ndarray:
@@ -32,17 +44,50 @@ class Predictions:
         return torch.from_numpy(self.logits).double().softmax(1).numpy()
 
 
-@torch.no_grad()
-def predict_rows(model: Classifier, x: Tensor, device: torch.device) -> Predictions:
-    """Features and logits of raw rows, in evaluation mode and float32."""
+def predict_rows(
+    model: Classifier,
+    domain: Domain,
+    device: torch.device,
+    eyes: Eyes | None = None,
+    workers: int | None = None,
+    quiet: bool = True,
+) -> Predictions:
+    """Features and logits of a domain that was made ready, in evaluation mode and float32.
+
+    Images are framed by `eyes`; over ten crops of an image, features and logits are averaged.
+    """
     model.eval()
-    features, logits = [], []
-    for rows in torch.split(x, ROWS_AT_ONCE):
-        with autocast(device, "fp32"):
-            f, z = model(rows.to(device))
-        features.append(f.float().cpu())
-        logits.append(z.float().cpu())
-    return Predictions(torch.cat(features).numpy(), torch.cat(logits).numpy())
+    features, logits, rows = list[Tensor](), list[Tensor](), list[int]()
+    unreadable: dict[int, str] = {}
+    if isinstance(domain.x, Images):
+        assert eyes is not None
+        view, at_least = evaluation_transform(eyes.framing, eyes.ten_crop), 2 * eyes.framing.resize
+        count = workers_here(workers, len(domain))
+        with StepProgress(len(domain), 0, quiet, "image") as progress:
+            for some in image_pass(domain.x, [*range(len(domain))], view, at_least, IMAGES_AT_ONCE, count):
+                if some.rows:
+                    f, z = _forward(model, some.x.flatten(0, -4), device)
+                    features.append(f.view(len(some.rows), -1, f.shape[1]).mean(1))
+                    logits.append(z.view(len(some.rows), -1, z.shape[1]).mean(1))
+                rows += some.rows
+                unreadable |= some.unreadable
+                progress.advance(progress.done + len(some.rows) + len(some.unreadable))
+        if not rows:
+            raise UserError(f"None of the {len(domain)} images of {domain.name} can be read.")
+    else:
+        rows = [*range(len(domain))]
+        for x in torch.split(domain.x, ROWS_AT_ONCE):
+            f, z = _forward(model, x, device)
+            features.append(f)
+            logits.append(z)
+    return Predictions(torch.cat(features).numpy(), torch.cat(logits).numpy(), rows, unreadable)
+
+
+@torch.no_grad()
+def _forward(model: Classifier, x: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    with autocast(device, "fp32"):
+        f, z = model(x.to(device))
+    return f.float().cpu(), z.float().cpu()
 
 
 def score(predictions: Predictions, domain: Domain, classes: tuple[str, ...]) -> dict[str, Any]:
@@ -50,6 +95,7 @@ def score(predictions: Predictions, domain: Domain, classes: tuple[str, ...]) ->
 
     A row whose class the network does not know counts as an error, and its class is named.
     """
+    domain = domain.keep(predictions.rows) if predictions.unreadable else domain
     guess = predictions.logits.argmax(1)
     said: dict[str, Any] = {
         "data": domain.name,

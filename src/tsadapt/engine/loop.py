@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from tsadapt.config import RunConfig
 from tsadapt.core import learning_rate_factor, mutual_information_loss
-from tsadapt.data.loader import PairedBatches, RowStream, mixed, seeded
-from tsadapt.data.types import Batch, Domain
+from tsadapt.data.image_loader import ImageBatches, Views
+from tsadapt.data.loader import PairedBatches, mixed, paired_streams, seeded
+from tsadapt.data.types import Batch, Domain, Unreadable
 from tsadapt.engine.runtime import autocast, pick_device
 from tsadapt.methods import METHODS, Head, Outputs, View
 from tsadapt.methods.source_terms import make_source_term
@@ -31,11 +32,18 @@ class NotFiniteError(Exception):
 class Training:
     """A network on its way: `step()` makes one step of it, `state()` and `load()` carry it over a restart.
 
-    Everything random is a function of (seed, step), so the state is tensors and the number of the step.
+    Everything random is a function of (seed, step), so the state is tensors and the number of the step. Images are read
+    through `views`; `unreadable` names those that could not be, so far.
     """
 
     def __init__(
-        self, config: RunConfig, model: Classifier, source: Domain, target: Domain, prior: Tensor | None = None
+        self,
+        config: RunConfig,
+        model: Classifier,
+        source: Domain,
+        target: Domain,
+        prior: Tensor | None = None,
+        views: Views | None = None,
     ) -> None:
         if target.y is not None:
             raise ValueError("target labels have no place in training: pass target.unlabelled()")
@@ -50,7 +58,13 @@ class Training:
         self.source_term = make_source_term(config, sizes, model.classes, (model.dim,)).to(self.device)
         self.with_target = self.method.needs_target or self.source_term.needs_target or config.mi
         batch_sizes = (config.batch_size or 1, config.target_batch_size or 1)
-        self.batches = PairedBatches(source, target, *batch_sizes, config.seed, self.with_target)
+        streams = paired_streams(source, target, batch_sizes, config.seed)
+        self.batches: PairedBatches | ImageBatches = (
+            PairedBatches(source, target, streams, self.with_target)
+            if views is None
+            else ImageBatches(source, target, streams, self.with_target, views)
+        )
+        self.unreadable: Unreadable = {}
         lr = config.lr or 0.0
         groups = [*model.parameter_groups(lr), {"params": [*self.method.parameters()], "lr": lr}]
         self.optimizer = torch.optim.SGD(
@@ -74,7 +88,9 @@ class Training:
             group["lr"] = rate * learning_rate_factor(progress, self.config.lr_gamma * self.steps)
         if not self.model.training:
             self.model.train()
-        out = self.forward(self.batches.at(self.at), progress)
+        batch = self.batches.at(self.at)
+        self.unreadable |= batch.unreadable
+        out = self.forward(batch, progress)
         self.source_term.observe(out)
         terms = self.objective(out)
         values = {name: float(term.detach()) for name, term in terms.items()}
@@ -125,15 +141,9 @@ class Training:
         """
         if not self.source_term.needs_statistics or self.config.estimator == "iterative":
             return
-        batches = self.batches
-        order_s, order_t = (
-            RowStream(s.rows, s.batch, s.seed, s.salt + 5) for s in (batches.stream_s, batches.stream_t)
-        )
         with self._batch_statistics():
-            for step in range(1, max(-(-order.rows // order.batch) for order in (order_s, order_t)) + 1):
-                i_s, i_t = order_s.rows_at(step), order_t.rows_at(step)
-                x_t = batches.target.x[i_t] if self.with_target else None
-                batch = Batch(batches.source.x[i_s], batches.y_s[i_s], i_s, x_t, i_t if self.with_target else None)
+            for batch in self.batches.all_rows():
+                self.unreadable |= batch.unreadable
                 self.source_term.observe(self.forward(batch, progress=0.0))
 
     @contextmanager

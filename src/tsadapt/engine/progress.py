@@ -15,16 +15,16 @@ QUIET_SECONDS = 30.0
 
 
 class StepProgress:
-    """Shows steps, their rate, the time left and what was logged last; writes to standard error."""
+    """Shows steps (or what else is counted), their rate, the time left and what was logged last, on standard error."""
 
-    def __init__(self, total: int, done: int = 0, quiet: bool = False) -> None:
-        self.total, self.start, self.done, self.quiet = total, done, done, quiet
+    def __init__(self, total: int, done: int = 0, quiet: bool = False, what: str = "step") -> None:
+        self.total, self.start, self.done, self.quiet, self.what = total, done, done, quiet, what
         self.began = self.said = time.monotonic()
         self.text = ""
         self.bar: Progress | None = None
         if sys.stderr.isatty() and not quiet:
             columns = (
-                TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
+                TextColumn(what), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
                 TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[text]}"),
             )  # fmt: skip
             self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -47,17 +47,24 @@ class StepProgress:
         if logged is not None:
             self.text = _short(logged)
         if self.bar is not None:
-            if logged is not None or step % 10 == 0:
-                self.bar.update(self.task, completed=step, rate=f"{self.rate:.0f}/s", text=self.text)
+            if logged is not None or step % 10 == 0 or self.rate < 50:
+                self.bar.update(self.task, completed=step, rate=_per_second(self.rate), text=self.text)
         elif not self.quiet and time.monotonic() - self.said >= QUIET_SECONDS:
             self.said = time.monotonic()
             left = (self.total - step) / max(self.rate, 1e-9)
-            print(f"step {step}/{self.total}, {self.rate:.0f}/s, {left:.0f} s left, {self.text}", file=sys.stderr)
+            text = f", {self.text}" if self.text else ""
+            print(
+                f"{self.what} {step}/{self.total}, {_per_second(self.rate)}, {left:.0f} s left{text}", file=sys.stderr
+            )
 
     @property
     def rate(self) -> float:
         """Steps a second since the start."""
         return (self.done - self.start) / max(time.monotonic() - self.began, 1e-9)
+
+
+def _per_second(rate: float) -> str:
+    return f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
 def _short(logged: dict[str, Any]) -> str:

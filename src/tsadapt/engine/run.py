@@ -25,7 +25,7 @@ from tsadapt.engine.files import write_atomically, write_json
 from tsadapt.engine.loop import NotFiniteError, Training
 from tsadapt.engine.progress import StepProgress
 from tsadapt.engine.records import Records
-from tsadapt.engine.saved import save_model
+from tsadapt.engine.saved import SavedModel, save_model
 from tsadapt.engine.task import Task, make_task, uneven
 from tsadapt.errors import UserError
 from tsadapt.models.build import build
@@ -71,16 +71,14 @@ def fit(
 
     A folder with the same config is resumed, or found done; one with another config is refused unless `overwrite`.
     """
-    task = make_task(config)
+    task = make_task(config, _say, quiet)
     config = task.config
     out = out or Path("runs") / config.hash()
     manifest = _manifest(task)
     _claim(out, config, manifest, overwrite)
     if not quiet:
         sizes = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
-        _say(f"{sizes}, {len(task.classes)} classes, network {config.network}, {config.steps} steps")
-    for note in task.notes:
-        _say(f"note: {note}")
+        _say(f"{sizes}, {len(task.classes)} classes, network {_network(task)}, {config.steps} steps")
     done = out / "metrics.json"
     if done.exists():
         metrics: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
@@ -105,12 +103,13 @@ def fit(
         records.close()
         if tracker is not None:
             tracker.close()
-    return out, _finish(task, training, out)
+    return out, _finish(task, training, out, quiet)
 
 
 def _train(training: Training, out: Path, records: Records, progress: StepProgress, stop: _Stop, tracker: Any) -> None:
     """Step until the end; log and save on the way."""
     config, folder = training.config, out / "checkpoints"
+    named: set[str] = set()
     while training.at < training.steps:
         at = training.at + 1
         log = at % config.log_every == 0 or at in (1, training.steps)
@@ -131,6 +130,9 @@ def _train(training: Training, out: Path, records: Records, progress: StepProgre
                     if isinstance(value, int | float):
                         tracker.add_scalar(name, value, at)
         progress.advance(at, said if log else None)
+        for name in [name for name in training.unreadable if name not in named]:
+            named.add(name)
+            _say_unreadable(name, training.unreadable[name])
         if state is not None:
             checkpoint.save(folder, at, state)
         if stopping and at < training.steps:
@@ -141,8 +143,15 @@ def _make_training(task: Task) -> Training:
     config = task.config
     source = task.source.train
     torch.manual_seed(mixed(config.seed, 2))
-    model = build(task.architecture, source.x if source.kind == "vector" else None)
-    return Training(config, model, source, task.target.train.unlabelled(), task.prior)
+    backbone = task.eyes.backbone if task.eyes is not None and not task.eyes.frozen else None
+    model = build(task.architecture, source.tensor if source.kind == "vector" else None, backbone)
+    return Training(config, model, source, task.target.train.unlabelled(), task.prior, task.views())
+
+
+def _network(task: Task) -> str:
+    if task.eyes is None:
+        return str(task.config.network)
+    return f"{task.eyes.backbone.name} ({'frozen' if task.eyes.frozen else 'trained'}) + {task.config.network}"
 
 
 def _resume(training: Training, out: Path) -> bool:
@@ -196,14 +205,20 @@ def _difference(out: Path, config: RunConfig, manifest: dict[str, Any]) -> str:
     return f"a run of other data: the {' and the '.join(changed)} changed since it began" if changed else ""
 
 
-def _finish(task: Task, training: Training, out: Path) -> dict[str, Any]:
+def _finish(task: Task, training: Training, out: Path, quiet: bool) -> dict[str, Any]:
     """Save the model, evaluate it on both domains, and write metrics.json last: its presence says the run is done."""
     source, target = task.source.test, task.target.test
-    on_source = predict_rows(training.model, source.x, training.device)
-    on_target = predict_rows(training.model, target.x, training.device)
+    on_source, on_target = (
+        predict_rows(training.model, domain, training.device, task.eyes, task.config.workers, quiet)
+        for domain in (source, target)
+    )
+    for domain, predictions in ((source, on_source), (target, on_target)):
+        for row, why in predictions.unreadable.items():
+            _say_unreadable(domain.row_names[row] if domain.row_names else str(row), why)
     if not all(np.isfinite(array).all() for p in (on_source, on_target) for array in (p.features, p.logits)):
         raise UserError("The trained network gives values that are not finite, and is not saved. Try a smaller --lr.")
-    save_model(out / "model", training.model, task.classes, task.architecture, task.source.train.columns)
+    columns = task.source.train.columns
+    save_model(out / "model", SavedModel(training.model, task.classes, task.architecture, columns, task.eyes))
     distance = proxy_a_distance(on_source.features, on_target.features, task.config.seed)
     last = {
         "step": training.at,
@@ -237,7 +252,9 @@ def _manifest(task: Task) -> dict[str, Any]:
         data[role] = {**rows, "train": train.fingerprint(), "test": test.fingerprint()}
     data["source"]["labels"] = task.source.train.label_fingerprint()
     data["class prior"] = None if task.prior is None else task.prior.tolist()
-    versions = {name: version(name) for name in ("torch", "numpy", "scikit-learn", "tsadapt")}
+    if task.eyes is not None:
+        data["backbone"] = task.eyes.backbone.fingerprint()
+    versions = {name: version(name) for name in ("torch", "torchvision", "timm", "numpy", "scikit-learn", "tsadapt")}
     return {
         "hash": task.config.hash(),
         "seed": task.config.seed,
@@ -281,6 +298,10 @@ def _stop_signals() -> Iterator[_Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _say_unreadable(name: str, why: str) -> None:
+    _say(f"passed over, it cannot be read: {name} ({why})")
 
 
 def _say(text: str) -> None:

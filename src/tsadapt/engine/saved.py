@@ -1,42 +1,70 @@
 """RUN/model: the weights alone, and beside them what is needed to use them. Loading never runs code."""
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
+from torch import nn
 
+from tsadapt.data.transforms import Framing
+from tsadapt.engine.features import cache_root
 from tsadapt.engine.files import write_atomically, write_json
+from tsadapt.engine.inputs import Eyes
 from tsadapt.errors import UserError
+from tsadapt.models.backbones import Backbone, make_backbone
 from tsadapt.models.build import Architecture, build
 from tsadapt.models.classifier import Classifier
 
 __all__ = ["SavedModel", "load_model", "save_model"]
 
+BACKBONE = "backbone.safetensors"
+
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A trained network with its classes and architecture."""
+    """A trained network with its classes, its architecture, the names of a table's columns, and how it sees images."""
 
     model: Classifier
     classes: tuple[str, ...]
     architecture: Architecture
     columns: tuple[str, ...] | None
+    eyes: Eyes | None = None
 
 
-def save_model(
-    folder: Path,
-    model: Classifier,
-    classes: tuple[str, ...],
-    architecture: Architecture,
-    columns: tuple[str, ...] | None,
-) -> None:
-    """Write model.safetensors, and model.json with the classes and the names of a table's columns."""
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_atomically(folder / "model.safetensors", save(weights))
-    write_json(folder / "model.json", {"classes": classes, "columns": columns, "architecture": asdict(architecture)})
+def save_model(folder: Path, saved: SavedModel) -> None:
+    """Write model.safetensors, a frozen backbone's backbone.safetensors, and model.json with all the rest."""
+    eyes = saved.eyes
+    said: dict[str, Any] = {"classes": saved.classes, "columns": saved.columns}
+    if eyes is not None:
+        fields = {key: value for key, value in vars(eyes.backbone).items() if key != "module"}
+        images = {"backbone": fields, "framing": asdict(eyes.framing)}
+        said["images"] = {**images, "frozen": eyes.frozen, "ten_crop": eyes.ten_crop}
+        if eyes.frozen:
+            _save_backbone(folder / BACKBONE, eyes.backbone)
+    write_atomically(folder / "model.safetensors", _packed(saved.model))
+    write_json(folder / "model.json", {**said, "architecture": asdict(saved.architecture)})
+
+
+def _packed(module: nn.Module) -> bytes:
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()})
+
+
+def _save_backbone(path: Path, backbone: Backbone) -> None:
+    """The weights of a frozen backbone: one file in the cache, of which every run that uses it has a hard link."""
+    shared = cache_root() / "backbones" / f"{backbone.fingerprint()}.safetensors"
+    try:
+        if not shared.exists():
+            write_atomically(shared, _packed(backbone.module))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        os.link(shared, path)
+    except OSError:  # no cache, or on another disk
+        write_atomically(path, _packed(backbone.module))
 
 
 def load_model(run: Path, device: torch.device) -> SavedModel:
@@ -50,9 +78,21 @@ def load_model(run: Path, device: torch.device) -> SavedModel:
     try:
         said = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         architecture = Architecture(**said["architecture"])
-        model = build(architecture)
+        eyes = None if said.get("images") is None else _eyes(said["images"], folder)
+        model = build(architecture, backbone=None if eyes is None or eyes.frozen else eyes.backbone)
         model.load_state_dict(load_file(folder / "model.safetensors"))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(f"The model in {folder} cannot be loaded: {str(error).splitlines()[0]}") from error
     columns = said.get("columns")
-    return SavedModel(model.to(device).eval(), tuple(said["classes"]), architecture, columns and tuple(columns))
+    return SavedModel(model.to(device).eval(), tuple(said["classes"]), architecture, columns and tuple(columns), eyes)
+
+
+def _eyes(said: dict[str, Any], folder: Path) -> Eyes:
+    """How the model sees images; the weights of a backbone that is trained with it are the model's own."""
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in said["backbone"].items()
+    }
+    module = make_backbone(fields["name"], "none", fields["size"]).module
+    if said["frozen"]:
+        module.load_state_dict(load_file(folder / BACKBONE))
+    return Eyes(Backbone(module=module, **fields), Framing(**said["framing"]), said["frozen"], said["ten_crop"])

@@ -1,6 +1,7 @@
 """From a config to the two domains it trains on, the classes, and every setting filled in."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,24 @@ import torch
 from torch import Tensor
 
 from tsadapt.config import RunConfig, with_defaults
+from tsadapt.data.doctor import quick_findings
+from tsadapt.data.image_loader import Views, workers_here
+from tsadapt.data.loader import mixed
 from tsadapt.data.open import open_dataset
-from tsadapt.data.transforms import ImageShape, fit_images
-from tsadapt.data.types import Dataset, Domain, match_labels
+from tsadapt.data.transforms import Framing, evaluation_transform, training_transform
+from tsadapt.data.types import Dataset, Domain
+from tsadapt.engine.inputs import Eyes, Reader
 from tsadapt.engine.runtime import pick_device
-from tsadapt.errors import UserError, unknown
+from tsadapt.errors import UserError, few, unknown
 from tsadapt.methods import METHODS
+from tsadapt.models.backbones import make_backbone
 from tsadapt.models.build import Architecture, network_for
 from tsadapt.models.digits import DIGIT_NETWORKS
 
-__all__ = ["Task", "image_shape", "make_ready", "make_task"]
+__all__ = ["Task", "make_task"]
+
+DEFAULT_BACKBONE = "resnet50"
+"""The paper's for photographs."""
 
 # What suits each kind of network; a setting that the user gave is left alone.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -30,11 +39,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "mlp": {"steps": 1000, "batch_size": 64, "lr": 0.01, "weight_decay": 1e-3},
     "linear": {"steps": 1000, "batch_size": 64, "lr": 0.01, "weight_decay": 1e-3},
 }
+UNFROZEN = {"steps": 5000, "batch_size": 32, "lr": 0.01, "weight_decay": 1e-3}
+"""What suits a backbone that is trained: batch and weight decay as in TSA's code."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Both datasets ready for the network, the source's classes, and what is worth telling the user."""
+    """Both datasets ready for the network, the source's classes, and how images are seen."""
 
     config: RunConfig
     source: Dataset
@@ -42,45 +53,130 @@ class Task:
     classes: tuple[str, ...]
     architecture: Architecture
     prior: Tensor | None
-    notes: tuple[str, ...]
+    eyes: Eyes | None = None
+
+    def views(self) -> Views | None:
+        """How training looks at images; None where rows are in memory."""
+        if self.eyes is None or self.eyes.frozen:
+            return None
+        framing, augment = self.eyes.framing, self.config.augment
+        return Views(
+            training_transform(framing, "center-crop" if augment == "center-crop" else "random-crop"),
+            evaluation_transform(framing),
+            2 * framing.resize,
+            workers_here(self.config.workers, len(self.source.train) + len(self.target.train)),
+        )
 
 
-def make_task(config: RunConfig) -> Task:
-    """Read the data and settle every setting."""
+def make_task(config: RunConfig, tell: Callable[[str], object] = str, quiet: bool = True) -> Task:
+    """Read the data and settle every setting; `tell` is called with what is worth telling the user on the way."""
     source = open_dataset(config.source)
     labelled = source.train
     target = open_dataset(config.target, labelled.columns)
     _check_choices(config)
     if labelled.y is None or labelled.classes is None:
         raise UserError(f"The source {config.source} has no labels: the source must be the labelled domain.")
-    if labelled.kind != target.train.kind:
-        kinds = f"{labelled.kind}s and the target {target.train.kind}s"
+    if (labelled.kind == "vector") != (target.train.kind == "vector"):
+        kinds = " and the target ".join(
+            "feature vectors" if d.kind == "vector" else "images" for d in (labelled, target.train)
+        )
         raise UserError(f"The source holds {kinds}: expected the same kind of data on both sides.")
-    if labelled.kind == "vector" and labelled.x.shape[1] != target.train.x.shape[1]:
+    if labelled.kind == "vector" and labelled.tensor.shape[1] != target.train.tensor.shape[1]:
         raise UserError(
-            f"The source has {labelled.x.shape[1]} features a row and the target {target.train.x.shape[1]}: expected"
-            " the same features, in the same order."
+            f"The source has {labelled.tensor.shape[1]} features a row and the target {target.train.tensor.shape[1]}:"
+            " expected the same features, in the same order."
         )
     classes = labelled.classes
     if len(classes) < 2:
         raise UserError(f"The source {config.source} has the single class {classes[0]!r}: expected at least two.")
-    shapes = (tuple(labelled.x.shape[1:]), tuple(target.train.x.shape[1:]))
-    network = config.network or network_for(config.source, config.target, labelled.kind, shapes)
+    target = Dataset(*(without_strange_labels(domain, classes) for domain in (target.train, target.test)))
+    prior = class_prior(config.class_prior, labelled, classes)
+    for note in notes(config, labelled, target.test, classes):
+        tell(f"note: {note}")
+    config, eyes = _with_eyes(config, labelled, target.train, tell)
+    network = config.network or _network(config, labelled, target.train, eyes)
     if network not in DEFAULTS:
         raise UserError(unknown("network", network, DEFAULTS))
-    if (network in DIGIT_NETWORKS) != (labelled.kind == "image"):
-        raise UserError(f"The network {network!r} does not take {labelled.kind}s.")
-    config = with_defaults(replace(config, network=network), **DEFAULTS[network])
+    if (network in DIGIT_NETWORKS) != (labelled.kind != "vector" and eyes is None):
+        taken = "feature vectors" if labelled.kind == "vector" else "features of a backbone" if eyes else "images"
+        raise UserError(f"The network {network!r} does not take {taken}.")
+    config = with_defaults(replace(config, network=network), **_defaults(network, eyes))
     config = with_defaults(config, target_batch_size=config.batch_size)
     if min(config.batch_size or 0, config.target_batch_size or 0) < 2:
         raise UserError("A batch of one row cannot be normalised: expected a batch size of at least 2.")
-    architecture = Architecture(network, len(classes), labelled.x[0].numel(), config.bottleneck)
-    source = Dataset(*(make_ready(domain, architecture) for domain in (source.train, source.test)))
-    target = Dataset(*(make_ready(domain, architecture) for domain in (target.train, target.test)))
-    prior = class_prior(config.class_prior, labelled, classes)
-    return Task(
-        config, source, target, classes, architecture, prior, tuple(_notes(config, labelled, target.test, classes))
+    inputs = eyes.backbone.dim if eyes is not None else _width(labelled)
+    architecture = Architecture(network, len(classes), inputs, config.bottleneck)
+    ready = Reader(architecture, eyes, pick_device(config.device), config.workers, quiet)
+    source, target = (_ready(dataset, ready, tell) for dataset in (source, target))
+    return Task(config, source, target, classes, architecture, prior, eyes)
+
+
+def _ready(dataset: Dataset, reader: Reader, tell: Callable[[str], object]) -> Dataset:
+    """Both parts of a dataset made ready; once where they are the same."""
+    done = {}
+    for domain in (dataset.train, dataset.test):
+        if id(domain) not in done:
+            ready = reader(domain)
+            for name, why in ready.unreadable.items():
+                tell(f"note: {domain.name}: {name} is left out, it cannot be read: {why}")
+            done[id(domain)] = ready.domain
+    return Dataset(done[id(dataset.train)], done[id(dataset.test)])
+
+
+def _with_eyes(
+    config: RunConfig, source: Domain, target: Domain, tell: Callable[[str], object]
+) -> tuple[RunConfig, Eyes | None]:
+    """The backbone for photographs, and whether it is frozen; none for vectors, and for digit networks."""
+    given = [k for k in ("backbone", "weights", "freeze_backbone", "image_size") if getattr(config, k) is not None]
+    if source.kind == "vector" or config.network in DIGIT_NETWORKS:
+        if given:
+            other = "feature vectors" if source.kind == "vector" else f"the network {config.network}"
+            raise UserError(f"{given[0]} is for photographs through a backbone, but here are {other}.")
+        return config, None
+    if config.backbone is None and not given and "file" not in (source.kind, target.kind):
+        return config, None  # small images in memory: a digit network
+    if config.backbone is None:
+        tell(f"note: no --backbone given: {DEFAULT_BACKBONE} of timm.")
+    name = config.backbone or DEFAULT_BACKBONE
+    config = replace(config, backbone=name)
+    if config.freeze_backbone is None:
+        frozen = pick_device(config.device).type == "cpu"
+        config = replace(config, freeze_backbone=frozen)
+        if frozen:
+            tell(
+                "note: the backbone is frozen, which is the default on a CPU: its features are computed once."
+                " --no-freeze-backbone trains it too, in hours."
+            )
+    frozen = bool(config.freeze_backbone)
+    if frozen and (config.ten_crop or config.augment != "auto"):
+        raise UserError("Crops at random and ten crops are for a backbone that is trained: add --no-freeze-backbone.")
+    if not frozen and config.augment == "auto":
+        visda = config.source.startswith("visda:")
+        config = replace(config, augment="center-crop" if visda else "random-crop")
+    torch.manual_seed(mixed(config.seed, 7))  # of a backbone that starts at random
+    backbone = make_backbone(name, config.weights, config.image_size)
+    # The protocol of Office-31, Office-Home and VisDA-2017 resizes both sides to 256, for 224.
+    framing = (
+        Framing(backbone.size, backbone.resize, True, backbone.interpolation)
+        if frozen
+        else Framing(backbone.size, round(backbone.size * 256 / 224), False, "bilinear")
     )
+    return config, Eyes(backbone, framing, frozen, config.ten_crop)
+
+
+def _network(config: RunConfig, source: Domain, target: Domain, eyes: Eyes | None) -> str:
+    """The network that suits the data."""
+    if eyes is not None or source.kind == "vector":
+        return "mlp"
+    return network_for(config.source, config.target, (tuple(source.tensor.shape[1:]), tuple(target.tensor.shape[1:])))
+
+
+def _defaults(network: str, eyes: Eyes | None) -> dict[str, Any]:
+    return UNFROZEN if eyes is not None and not eyes.frozen else DEFAULTS[network]
+
+
+def _width(domain: Domain) -> int:
+    return domain.tensor[0].numel() if isinstance(domain.x, Tensor) else 0
 
 
 def _check_choices(config: RunConfig) -> None:
@@ -89,26 +185,6 @@ def _check_choices(config: RunConfig) -> None:
     pick_device(config.device)
     if config.source_term == "isda" and (not config.mean_shift or config.covariance != "target"):
         raise UserError("ISDA has no mean shift and no target covariance to leave out: the ablations are TSA's.")
-
-
-def make_ready(domain: Domain, architecture: Architecture) -> Domain:
-    """The domain in the shape that the network takes."""
-    shape = image_shape(architecture)
-    if shape is not None:
-        if domain.kind != "image":
-            raise UserError(f"{domain.name} holds feature vectors, but this model was trained on images.")
-        return replace(domain, x=fit_images(domain.x, shape))
-    if domain.kind != "vector":
-        raise UserError(f"{domain.name} holds images, but this model was trained on feature vectors.")
-    if domain.x.shape[1] != architecture.inputs:
-        raise UserError(f"{domain.name} has {domain.x.shape[1]} features a row, expected {architecture.inputs}.")
-    return domain
-
-
-def image_shape(architecture: Architecture) -> ImageShape | None:
-    """The images a network takes; None for one that takes vectors."""
-    network = DIGIT_NETWORKS.get(architecture.network)
-    return None if network is None else ImageShape(network.channels, network.size, network.crop)
 
 
 def class_prior(name: str, source: Domain, classes: tuple[str, ...]) -> Tensor | None:
@@ -134,22 +210,29 @@ def class_prior(name: str, source: Domain, classes: tuple[str, ...]) -> Tensor |
     return (share / share.sum()).float()
 
 
-def _notes(config: RunConfig, source: Domain, target: Domain, classes: tuple[str, ...]) -> list[str]:
-    notes = []
-    if target.y is not None:
-        _, strange = match_labels(target, classes)
-        if strange:
-            names = ", ".join(strange)
-            notes.append(f"The target has classes the source does not: {names}. Their rows count as errors.")
+def without_strange_labels(target: Domain, classes: tuple[str, ...]) -> Domain:
+    """The target; without its labels if the source knows none of their classes: its folders are no classes then."""
+    if target.y is None or target.classes is None or set(target.classes) & set(classes):
+        return target
+    note = (
+        f"None of the target's classes ({few(target.classes)}) is a class of the source ({few(classes)}): they are"
+        " taken for no labels at all."
+    )
+    return replace(target.unlabelled(), notes=(*target.notes, note))
+
+
+def notes(config: RunConfig, source: Domain, target: Domain, classes: tuple[str, ...]) -> list[str]:
+    """What a user should know of her data before she waits for a result: what costs nothing to find out."""
+    found = [finding.text for finding in quick_findings(source, target) if finding.level != "note"]
     assert source.y is not None
     if config.mi and config.class_prior == "uniform":
         share = torch.bincount(source.y, minlength=len(classes)).double()
         if uneven(share / share.sum()):
-            notes.append(
+            found.append(
                 "The source's classes are far from equally frequent. If the target's are too, mind that mutual"
                 " information favours equal shares: --class-prior source, or a file with the shares, tells it better."
             )
-    return notes
+    return found
 
 
 def uneven(share: Tensor) -> bool:

@@ -1,11 +1,13 @@
 """Which network suits the data, and how it is made."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from tsadapt.errors import UserError, unknown
+from tsadapt.models.backbones import Backbone
 from tsadapt.models.classifier import Classifier, InputScaling
 from tsadapt.models.digits import DIGIT_NETWORKS
 
@@ -16,7 +18,10 @@ VECTOR_NETWORKS = ("mlp", "linear")
 
 @dataclass(frozen=True)
 class Architecture:
-    """All that is needed to make a network again, before its weights are loaded."""
+    """All that is needed to make a network again, before its weights are loaded.
+
+    `inputs` are the features that go into it, or out of its backbone.
+    """
 
     network: str
     classes: int
@@ -29,16 +34,12 @@ def network_names() -> list[str]:
     return [*DIGIT_NETWORKS, *VECTOR_NETWORKS]
 
 
-def network_for(source: str, target: str, kind: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
-    """The network that suits two domains: by the protocol for digits, else by the shape of the rows.
+def network_for(source: str, target: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
+    """The network that suits two domains of small images: by the protocol for digits, else by their shape.
 
-    >>> network_for("digits:svhn", "digits:mnist", "image", ((3, 32, 32), (1, 28, 28)))
+    >>> network_for("digits:svhn", "digits:mnist", ((3, 32, 32), (1, 28, 28)))
     'mcd-32'
-    >>> network_for("a.npz", "b.npz", "vector", ((1280,), (1280,)))
-    'mlp'
     """
-    if kind == "vector":
-        return "mlp"
     if {source, target} <= {"digits:uci", "digits:mnist-5k"}:
         return "small-16"
     if source.startswith("digits:") and target.startswith("digits:"):
@@ -48,8 +49,11 @@ def network_for(source: str, target: str, kind: str, shapes: tuple[tuple[int, ..
     return "small-16" if max(max(shape[1:]) for shape in shapes) <= 16 else "mcd-28"
 
 
-def build(architecture: Architecture, rows: Tensor | None = None) -> Classifier:
-    """The network, with fresh weights from torch's generator; `rows` (the source's) set the scaling of vectors."""
+def build(architecture: Architecture, rows: Tensor | None = None, backbone: Backbone | None = None) -> Classifier:
+    """The network, with fresh weights from torch's generator; `rows` (the source's) set the scaling of vectors.
+
+    A `backbone` becomes part of it, and is trained with it.
+    """
     name, classes = architecture.network, architecture.classes
     if name in DIGIT_NETWORKS:
         body = DIGIT_NETWORKS[name].make()
@@ -57,10 +61,27 @@ def build(architecture: Architecture, rows: Tensor | None = None) -> Classifier:
         return Classifier(scaling, body.backbone, body.bottleneck, body.dim, classes, dropout=body.dropout)
     if name not in VECTOR_NETWORKS:
         raise UserError(unknown("network", name, network_names()))
-    k = architecture.inputs
-    scaling = InputScaling(torch.zeros(k), torch.ones(k)) if rows is None else InputScaling.of_rows(rows)
+    k, before, pretrained = architecture.inputs, cast("nn.Module", nn.Identity()), False
+    if backbone is not None:
+        scaling = InputScaling.of_images(backbone.mean, backbone.std)
+        before, pretrained = ChannelsLast(backbone.module), backbone.trained
+    else:
+        scaling = InputScaling(torch.zeros(k), torch.ones(k)) if rows is None else InputScaling.of_rows(rows)
     if name == "linear":
-        return Classifier(scaling, nn.Identity(), nn.Identity(), k, classes)
+        return Classifier(scaling, before, nn.Identity(), k, classes, pretrained=pretrained)
     dim = architecture.bottleneck or 256
     bottleneck = nn.Sequential(nn.Linear(k, dim), nn.BatchNorm1d(dim), nn.ReLU())
-    return Classifier(scaling, nn.Identity(), bottleneck, dim, classes)
+    return Classifier(scaling, before, bottleneck, dim, classes, pretrained=pretrained)
+
+
+class ChannelsLast(nn.Module):
+    """A convolutional network whose images lie with their channels last in memory, which is faster."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features (B, K) of images (B, 3, H, W)."""
+        f: Tensor = self.body(x.contiguous(memory_format=torch.channels_last))
+        return f

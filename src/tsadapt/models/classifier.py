@@ -30,6 +30,11 @@ class InputScaling(nn.Module):
         return cls(127.5, 127.5)
 
     @classmethod
+    def of_images(cls, mean: tuple[float, ...], std: tuple[float, ...]) -> "InputScaling":
+        """Pixels from 0…255 normalised for each channel, by mean and deviation of pixels from 0…1."""
+        return cls(255 * torch.tensor(mean)[:, None, None], 255 * torch.tensor(std)[:, None, None])
+
+    @classmethod
     def of_rows(cls, x: Tensor) -> "InputScaling":
         """Features of mean 0 and deviation 1 over the rows of `x` (the source's); a constant one is only centred."""
         deviation = x.double().std(0, correction=0)

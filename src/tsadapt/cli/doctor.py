@@ -1,0 +1,95 @@
+"""tsadapt doctor: what is wrong with data."""
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+if TYPE_CHECKING:
+    from tsadapt.data.types import Domain
+
+__all__ = ["Doctor"]
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Look for what is wrong with a SOURCE and a TARGET, before hours are spent on them.
+
+    Unreadable and truncated images, files that are no images, an extra level of folders, a single class, classes on one
+    side only, copies within and across the domains, tiny and uneven classes, values in different ranges. Exit status: 0
+    if all is well, 1 if anything was found, 2 if the command itself was wrong.
+    Example: tsadapt doctor photos/labelled photos/new --fix-list mended
+    """
+
+    source: tyro.conf.Positional[str]
+    """The labelled domain."""
+    target: tyro.conf.Positional[str | None] = None
+    """The domain to adapt to."""
+    fix_list: Path | None = None
+    """Folder for source.txt and target.txt, lists without the images that cannot be read and without copies."""
+    out: Path | None = None
+    """Where to write all findings as JSON."""
+    workers: int | None = None
+    """Processes that decode images."""
+    quiet: bool = False
+    """No progress."""
+
+    def run(self) -> int:
+        """Examine, and say what was found."""
+        from tsadapt.data.doctor import Finding, examine
+        from tsadapt.data.open import open_dataset
+        from tsadapt.engine.files import write_json
+        from tsadapt.engine.progress import StepProgress
+        from tsadapt.errors import UserError
+
+        findings: list[Finding] = []
+        domains: list[Domain] = []
+        for name in (self.source, self.target):
+            if name is not None:
+                try:
+                    domains.append(open_dataset(name, domains[0].columns if domains else None).train)
+                except UserError as error:
+                    findings.append(Finding("error", "unusable", str(error)))
+        if not findings:
+            for domain in domains:
+                print(_summary(domain))
+            target = domains[1] if self.target is not None else None
+            with StepProgress(sum(map(len, domains)), 0, self.quiet, "row") as progress:
+                examined = examine(domains[0], target, self.workers, progress.advance)
+            findings = examined.findings
+            if self.fix_list is not None:
+                self._write_lists(domains, examined.bad)
+        for finding in sorted(findings, key=lambda f: ("error", "warning", "note").index(f.level)):
+            print(f"{finding.level}: {finding.text}")
+        if self.out is not None:
+            write_json(self.out, [asdict(finding) for finding in findings])
+        counts = {level: sum(f.level == level for f in findings) for level in ("error", "warning")}
+        if not any(counts.values()):
+            print("nothing is wrong that the doctor can see")
+            return 0
+        print(", ".join(f"{n} {level}{'s' if n > 1 else ''}" for level, n in counts.items() if n))
+        return 1
+
+    def _write_lists(self, domains: "list[Domain]", bad: tuple[set[int], ...]) -> None:
+        from tsadapt.data.lists import list_text
+        from tsadapt.engine.files import write_atomically
+
+        assert self.fix_list is not None
+        for role, domain, drop in zip(("source", "target"), domains, bad, strict=False):
+            rows = [row for row in range(len(domain)) if row not in drop]
+            path = self.fix_list / f"{role}.txt"
+            write_atomically(path, list_text(domain, rows, self.fix_list))
+            print(f"{path}: {len(rows)} of {len(domain)} images", file=sys.stderr)
+
+
+def _summary(domain: "Domain") -> str:
+    import torch
+
+    what = "rows" if domain.kind == "vector" else "images"
+    if domain.y is None or domain.classes is None:
+        return f"{domain.name}: {len(domain):,} {what}, no labels"
+    counts = torch.bincount(domain.y[domain.y >= 0], minlength=len(domain.classes))
+    each = f"{int(counts.min()):,} to {int(counts.max()):,} each"
+    return f"{domain.name}: {len(domain):,} {what}, {len(domain.classes)} classes of {each}"

@@ -1,0 +1,89 @@
+"""tsadapt features: embeddings of images."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+__all__ = ["Features"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """Write the features of all images of DATA by a pretrained backbone to an .npz, for fit or any other use.
+
+    Arrays: x (images × features, float32), names, and y and classes where the labels are known. They are computed once
+    and kept (in ~/.cache/tsadapt, or where TSADAPT_CACHE says), so the same command is quick the second time.
+    Example: tsadapt features photos/new --backbone resnet50 --out new.npz
+    """
+
+    data: tyro.conf.Positional[str]
+    """A folder of images, a list file, an array of images, or a name such as office31:amazon."""
+    out: Path
+    """The .npz to write."""
+    backbone: str = "resnet50"
+    """A network of timm, or torchvision:NAME (tsadapt list backbones)."""
+    weights: str | None = None
+    """Its weights: a .safetensors or .pth file, or none for random ones; downloaded unless given."""
+    image_size: int | None = None
+    """Side of the images that the backbone takes, in pixels; its own unless given."""
+    workers: int | None = None
+    """Processes that decode images."""
+    device: str = "auto"
+    """auto, cpu, cuda, …"""
+    quiet: bool = False
+    """No progress."""
+
+    def run(self) -> int:
+        """Compute the features and write them."""
+        import io
+        import time
+
+        import numpy as np
+        import torch
+
+        from tsadapt.data.open import open_dataset
+        from tsadapt.data.transforms import Framing
+        from tsadapt.engine.files import write_atomically
+        from tsadapt.engine.inputs import Eyes, Reader
+        from tsadapt.engine.runtime import pick_device
+        from tsadapt.errors import UserError
+        from tsadapt.models.backbones import make_backbone
+        from tsadapt.models.build import Architecture
+
+        if self.out.suffix != ".npz":
+            raise UserError(f"--out is {self.out}, expected a name ending in .npz.")
+        data = open_dataset(self.data)
+        if data.train.kind == "vector":
+            raise UserError(f"{self.data} holds feature vectors already: expected images.")
+        torch.manual_seed(0)
+        backbone = make_backbone(self.backbone, self.weights, self.image_size)
+        framing = Framing(backbone.size, backbone.resize, True, backbone.interpolation)
+        architecture = Architecture("mlp", 0, backbone.dim)
+        device = pick_device(self.device)
+        reader = Reader(architecture, Eyes(backbone, framing, frozen=True), device, self.workers, self.quiet)
+        splits = {"": data.test} if data.train is data.test else {"train_": data.train, "test_": data.test}
+        arrays: dict[str, np.ndarray] = {}
+        began, rows = time.monotonic(), 0
+        for prefix, domain in splits.items():
+            ready = reader(domain)
+            rows += len(domain)
+            arrays[f"{prefix}x"] = ready.domain.tensor.numpy()
+            if ready.domain.y is not None and ready.domain.classes is not None:
+                arrays[f"{prefix}y"] = ready.domain.y.numpy()
+                arrays["classes"] = np.array(ready.domain.classes)
+            if ready.domain.row_names is not None:
+                arrays[f"{prefix}names"] = np.array(ready.domain.row_names)
+            for name, why in ready.unreadable.items():
+                print(f"left out, it cannot be read: {name} ({why})", file=sys.stderr)
+        seconds = time.monotonic() - began
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+        write_atomically(self.out, buffer.getvalue())
+        kept = sum(len(x) for key, x in arrays.items() if key.endswith("x"))
+        print(
+            f"{kept} × {backbone.dim} features written to {self.out} ({seconds:.1f} s, {rows / seconds:.0f} images/s)",
+            file=sys.stderr,
+        )
+        return 0

@@ -1,0 +1,182 @@
+"""The field's benchmarks of images, found under a user's data folder in their usual layouts and official list files."""
+
+import tarfile
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from tsadapt.data.folders import is_image, load_folder
+from tsadapt.data.images import ImageFiles
+from tsadapt.data.lists import load_list
+from tsadapt.data.types import Domain
+from tsadapt.errors import UserError, unknown
+
+__all__ = ["BENCHMARKS", "Benchmark", "benchmark_names", "load_benchmark"]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Where a benchmark's images lie and how many there are.
+
+    `roots` are names of its folder (in any case), `domains` the number of images of each, `folders` the names a
+    domain's folder or list may have beside its own, `lists` where its official list files are, `where` how to get it.
+    """
+
+    title: str
+    roots: tuple[str, ...]
+    domains: dict[str, int]
+    folders: dict[str, tuple[str, ...]]
+    lists: tuple[str, ...]
+    where: str
+    archive: str | None = None
+
+
+BENCHMARKS = {
+    "office31": Benchmark(
+        "Office-31",
+        ("office31", "office-31", "office_31", "office"),
+        {"amazon": 2817, "webcam": 795, "dslr": 498},
+        {},
+        ("image_list/{}.txt", "{}_list.txt", "{}_31_list.txt", "{}.txt"),
+        "its page (Saenko et al., 2010; domain_adaptation_images.tar.gz with amazon/images/back_pack/… )",
+    ),
+    "office-home": Benchmark(
+        "Office-Home",
+        ("office-home", "officehome", "office_home", "OfficeHomeDataset_10072016"),
+        {"Art": 2427, "Clipart": 4365, "Product": 4439, "RealWorld": 4357},
+        {"RealWorld": ("Real World", "Real_World", "real_world", "Real")},
+        ("image_list/{}.txt", "{}_list.txt", "{}.txt"),
+        "hemanthdv.org/officeHomeDataset.html (Venkateswara et al., 2017; Art/Alarm_Clock/… )",
+    ),
+    "visda": Benchmark(
+        "VisDA-2017",
+        ("visda", "visda-2017", "visda2017", "visda_2017", "VisDA-C"),
+        {"synthetic": 152_397, "real": 55_388},
+        {"synthetic": ("train",), "real": ("validation",)},
+        ("{}/image_list.txt", "image_list/{}.txt", "{}_list.txt", "{}.txt"),
+        "ai.bu.edu/visda-2017 (classification: train.tar and validation.tar, unpacked to train/ and validation/)",
+    ),
+    "office-caltech": Benchmark(
+        "Office-Caltech-10",
+        ("office-caltech-10", "office-caltech", "office_caltech_10", "officecaltech10", "office_caltech"),
+        {"amazon": 958, "caltech10": 1123, "dslr": 157, "webcam": 295},
+        {"caltech10": ("caltech",)},
+        ("image_list/{}.txt", "{}_list.txt", "{}.txt"),
+        "a public copy of the images of Gong et al. (2012) (amazon/backpack/… , or office-caltech-10.tar of that)",
+        archive="office-caltech-10.tar",
+    ),
+    "pacs": Benchmark(
+        "PACS",
+        ("pacs", "pacs_data", "kfold"),
+        {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929},
+        {"art_painting": ("art",)},
+        ("image_list/{}.txt", "{}_test_kfold.txt", "pacs_label/{}_test_kfold.txt", "{}_list.txt"),
+        "domaingeneralization.github.io (Li et al., 2017; photo/dog/… )",
+        archive="pacs.tar",
+    ),
+}
+
+
+def benchmark_names() -> list[str]:
+    """Every benchmark's domains, as they are written: office31:amazon, …"""
+    return [f"{name}:{domain}" for name, benchmark in BENCHMARKS.items() for domain in benchmark.domains]
+
+
+def load_benchmark(name: str, domain: str, root: Path | None) -> Domain:
+    """A domain of a benchmark, looked for under `root`; a number of images other than the official one is noted."""
+    benchmark = BENCHMARKS[name]
+    by_lower = {d.lower(): d for d in benchmark.domains}
+    if domain.lower() not in by_lower:
+        raise UserError(unknown(f"domain of {benchmark.title}", domain, benchmark.domains))
+    domain = by_lower[domain.lower()]
+    full = f"{name}:{domain}"
+    found = None if root is None else _find(benchmark, domain, full, root)
+    if found is None:
+        raise UserError(_absent(benchmark, domain, full, root))
+    expected = benchmark.domains[domain]
+    if len(found) != expected:
+        note = f"{full} has {len(found):,} images, expected {expected:,}: an incomplete copy, or another version."
+        found = replace(found, notes=(*found.notes, note))
+    return found
+
+
+def _find(benchmark: Benchmark, domain: str, full: str, root: Path) -> Domain | None:
+    """By an official list, by class folders, or in the archive: the first that is there."""
+    spellings = (domain, *benchmark.folders.get(domain, ()))
+    lower = {spelling.lower() for spelling in spellings}
+    homes = _homes(benchmark, root)
+    for home in homes:
+        for pattern in benchmark.lists:
+            for spelling in spellings:
+                path = home / pattern.format(spelling)
+                if path.is_file():
+                    return load_list(path, full, partial(_resolve, listed_in=path, homes=homes, spellings=lower))
+        for folder in sorted(f for f in home.iterdir() if f.is_dir()):
+            if folder.name.lower() in lower:
+                inner = folder / "images"
+                return load_folder(inner if inner.is_dir() else folder, full)
+    if benchmark.archive is not None:
+        for archive in (root / benchmark.archive, *(root / r / benchmark.archive for r in benchmark.roots)):
+            if archive.is_file():
+                return _from_tar(archive, lower, full)
+    return None
+
+
+def _homes(benchmark: Benchmark, root: Path) -> list[Path]:
+    """The benchmark's own folder under `root`, one level further in as some archives unpack, or `root` itself."""
+    names = {name.lower() for name in benchmark.roots}
+    near = [f for f in sorted(root.iterdir()) if f.is_dir() and f.name.lower() in names]
+    if root.name.lower() in names:
+        near.append(root)
+    return [home for f in near for home in (f, *sorted(inner for inner in f.iterdir() if inner.is_dir()))]
+
+
+def _resolve(path: str, listed_in: Path, homes: list[Path], spellings: set[str]) -> Path:
+    """Where a listed image is: relative to the list, to the benchmark's folders, or from its domain's name on.
+
+    The lists that go round were made on many machines, so what stands before the domain's name may be anything.
+    """
+    candidates = [listed_in.parent / path, *(home / path for home in homes)]
+    parts = Path(path).parts
+    for i, part in enumerate(parts):
+        if part.lower() in spellings:
+            candidates += [home.joinpath(*parts[i:]) for home in homes]
+    return next((c for c in candidates if c.is_file()), candidates[0])
+
+
+def _from_tar(archive: Path, spellings: set[str], full: str) -> Domain | None:
+    """The images domain/class/file of an archive, which stays packed: each is read from its place in it."""
+    rows: list[tuple[str, str, int, int]] = []
+    try:
+        with tarfile.open(archive, "r:") as tar:
+            for member in tar:
+                parts = [p for p in member.name.split("/") if p not in ("", ".")]
+                where = next((i for i, p in enumerate(parts) if p.lower() in spellings), None)
+                if member.isfile() and where is not None and len(parts) > where + 2 and is_image(member.name):
+                    inside = "/".join(parts[where + 1 :])
+                    rows.append((parts[where + 1], inside, member.offset_data, member.size))
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise UserError(f"{archive} cannot be read as an uncompressed tar archive: {error}.") from error
+    if not rows:
+        return None
+    rows.sort()
+    classes = tuple(sorted({row[0] for row in rows}))
+    y = torch.tensor([classes.index(row[0]) for row in rows])
+    files = ImageFiles([archive] * len(rows), [(offset, size) for _, _, offset, size in rows])
+    return Domain(full, files, y, classes, row_names=tuple(row[1] for row in rows))
+
+
+def _absent(benchmark: Benchmark, domain: str, full: str, root: Path | None) -> str:
+    place = "TSADAPT_DATA is not set" if root is None else f"nothing under {root}"
+    archive = "" if benchmark.archive is None else f" or {benchmark.archive}"
+    text = (
+        f"{full} is not here ({place}). Get {benchmark.title} from {benchmark.where}, put it into a folder called"
+        f" {benchmark.roots[0]}{archive}, and name the folder above it with the environment variable TSADAPT_DATA."
+    )
+    name = full.partition(":")[0]
+    ready = None if root is None else root / "features" / f"{name}_{domain}.npz"
+    if ready is not None and ready.is_file():
+        text += f" There are features of it, though: {ready}"
+    return text

@@ -1,0 +1,223 @@
+"""What is wrong with data, found before hours are spent on it.
+
+`quick_findings` looks at names and counts, which costs nothing; `examine` decodes every image and compares all rows.
+Target labels are looked at here to explain them, and reach nothing else.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsadapt.data.image_loader import image_pass, workers_here
+from tsadapt.data.images import ImageRows, Images
+from tsadapt.data.types import Domain
+from tsadapt.errors import few
+
+__all__ = ["Examined", "Finding", "examine", "quick_findings"]
+
+TINY = 5
+"""Rows below which a class is called tiny."""
+UNEVEN = 10
+"""How many times the largest class may have the rows of the smallest."""
+SCALES = 5
+"""How many times the values of one domain may be as spread as the other's."""
+WHOLE = 1 << 30
+"""A least side that no image has: nothing is decoded at less than its size."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to know about the data: an error spoils a run, a warning may, a note is only said."""
+
+    level: Literal["error", "warning", "note"]
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What was found, and the rows of each domain that would better be left out."""
+
+    findings: list[Finding]
+    bad: tuple[set[int], ...]
+
+
+def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
+    """What names and counts tell."""
+    found = [Finding("warning", "found", note) for domain in (source, target) if domain for note in domain.notes]
+    if source.y is None or source.classes is None:
+        text = f"The source {source.name} has no labels: the source must be the labelled domain."
+        return [*found, Finding("error", "unlabelled", text)]
+    counts = _counts(source)
+    if len(source.classes) == 1:
+        text = f"The source {source.name} has the single class {source.classes[0]!r}: expected at least two."
+        found.append(Finding("error", "one-class", text))
+    tiny = [f"{name} ({n})" for name, n in counts.items() if n < TINY]
+    if tiny:
+        found.append(Finding("warning", "tiny", f"Classes of the source with fewer than {TINY} rows: {few(tiny)}."))
+    most, least = max(counts.values()), min(counts.values())
+    if most > UNEVEN * max(least, 1):
+        ends = [f"{name} ({n:,})" for name, n in counts.items() if n in (most, least)]
+        found.append(Finding("warning", "imbalance", f"The source's classes are very uneven: {few(ends)}."))
+    if target is not None and target.y is not None and target.classes is not None:
+        text = "The target has labels: they judge the result and are used for nothing else."
+        found += [Finding("note", "labels", text), *_one_sided(source, target)]
+    return found
+
+
+def _counts(domain: Domain) -> dict[str, int]:
+    assert domain.y is not None
+    assert domain.classes is not None
+    totals = torch.bincount(domain.y[domain.y >= 0], minlength=len(domain.classes)).tolist()
+    return dict(zip(domain.classes, totals, strict=True))
+
+
+def _one_sided(source: Domain, target: Domain) -> list[Finding]:
+    """Classes that one domain alone has, with those that differ in spelling only."""
+    theirs = {name for name, n in _counts(target).items() if n}
+    ours = {name for name, n in _counts(source).items() if n}
+    found = []
+    strange = sorted(theirs - ours)
+    if strange:
+        plain = {_plain(name): name for name in ours - theirs}
+        alike = [
+            f"{name!r} looks like the source's {plain[_plain(name)]!r}" for name in strange if _plain(name) in plain
+        ]
+        hint = f" {few(alike)}: give them the same name." if alike else ""
+        text = f"The target has classes the source does not: {few(strange)}. Their rows count as errors.{hint}"
+        found.append(Finding("warning", "one-sided", text))
+    absent = sorted(ours - theirs)
+    if absent:
+        text = f"The source has classes the target does not, by the target's labels: {few(absent)}."
+        found.append(Finding("warning", "one-sided", text))
+    return found
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def examine(
+    source: Domain,
+    target: Domain | None,
+    workers: int | None = None,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Examined:
+    """All of `quick_findings`, and what only the rows themselves can tell; `advance` is called with the rows done."""
+    domains = [domain for domain in (source, target) if domain is not None]
+    found, bad = quick_findings(source, target), tuple(set[int]() for _ in domains)
+    digests: list[dict[int, bytes]] = []
+    done = 0
+    for domain, drop in zip(domains, bad, strict=True):
+        mine: dict[int, bytes] = {}
+        unreadable: dict[int, str] = {}
+        for row, result in _rows(domain, workers):
+            done += 1
+            advance(done)
+            if isinstance(result, bytes):
+                mine[row] = result
+            else:
+                unreadable[row] = result
+        digests.append(mine)
+        if unreadable:
+            drop |= set(unreadable)
+            names = [f"{_name(domain, row)} ({why})" for row, why in unreadable.items()]
+            text = f"{len(unreadable)} of {len(domain):,} images of {domain.name} cannot be read: {few(names)}."
+            found.append(Finding("error", "unreadable", text))
+        found += _duplicates(domain, mine, drop)
+    if target is not None:
+        found += _shared(source, target, *digests)
+    return Examined(found + _ranges(source, target), bad)
+
+
+def _rows(domain: Domain, workers: int | None) -> Iterable[tuple[int, bytes | str]]:
+    """For every row a digest of its content, or why it cannot be read."""
+    if domain.kind == "vector":
+        for row, values in enumerate(domain.tensor.numpy()):
+            yield row, hashlib.sha256(values.tobytes()).digest()
+        return
+    images = domain.x if isinstance(domain.x, Images) else ImageRows(domain.x)
+    count = workers_here(workers, len(images))
+    for some in image_pass(images, [*range(len(images))], _pixel_digest, WHOLE, 64, count):
+        yield from zip(some.rows, (bytes(digest.tolist()) for digest in some.x), strict=True)
+        yield from some.unreadable.items()
+
+
+def _pixel_digest(image: Tensor) -> Tensor:
+    """A hash of an image's pixels: the same picture has the same, whatever its file says beside them."""
+    content = repr(tuple(image.shape)).encode() + image.contiguous().numpy().tobytes()
+    return torch.tensor(list(hashlib.sha256(content).digest()), dtype=torch.uint8)
+
+
+def _duplicates(domain: Domain, digests: dict[int, bytes], drop: set[int]) -> list[Finding]:
+    """Rows of a domain with equal content; all but the first are dropped, and all where their labels disagree."""
+    groups: dict[bytes, list[int]] = {}
+    for row, digest in digests.items():
+        groups.setdefault(digest, []).append(row)
+    same = [rows for rows in groups.values() if len(rows) > 1]
+    if not same:
+        return []
+    labels = domain.y
+    torn = [rows for rows in same if labels is not None and len(set(labels[rows].tolist())) > 1]
+    for rows in same:
+        drop |= set(rows if rows in torn else rows[1:])
+    pairs = [" = ".join(_name(domain, row) for row in rows[:2]) for rows in same]
+    text = f"{sum(len(rows) - 1 for rows in same)} rows of {domain.name} are copies of others: {few(pairs)}."
+    found = [Finding("warning", "duplicates", text)]
+    if torn:
+        pairs = [" = ".join(_name(domain, row) for row in rows[:2]) for rows in torn]
+        text = f"Copies of {len(torn)} rows of {domain.name} are in different classes: {few(pairs)}."
+        found.append(Finding("warning", "torn", text))
+    return found
+
+
+def _shared(source: Domain, target: Domain, ours: dict[int, bytes], theirs: dict[int, bytes]) -> list[Finding]:
+    rows = {digest: row for row, digest in ours.items()}
+    both = [(rows[digest], row) for row, digest in theirs.items() if digest in rows]
+    if not both:
+        return []
+    pairs = [f"{_name(source, a)} = {_name(target, b)}" for a, b in both]
+    text = (
+        f"{len(both)} of {len(target):,} rows of the target are in the source too: {few(pairs)}. The accuracy on the"
+        " target will look better than it is."
+    )
+    return [Finding("warning", "shared", text)]
+
+
+def _ranges(source: Domain, target: Domain | None) -> list[Finding]:
+    """Arrays whose values look scaled in different ways."""
+    found = []
+    for domain in (source, target):
+        if domain is None or domain.kind == "file":
+            continue
+        x = domain.tensor
+        if domain.kind == "image" and int(x.max()) < 16:
+            text = f"{domain.name}: the brightest pixel is {int(x.max())} of 255. Were the pixels divided twice?"
+            found.append(Finding("warning", "range", text))
+        if domain.kind == "vector":
+            constant = int((x == x[0]).all(0).sum())
+            if constant:
+                text = f"{constant} of {x.shape[1]} features of {domain.name} are the same in every row."
+                found.append(Finding("warning", "constant", text))
+    if target is None or "file" in (source.kind, target.kind) or source.kind != target.kind:
+        return found
+    if source.kind == "vector":
+        a, b = (float(np.median(d.tensor.double().std(0).numpy())) for d in (source, target))
+        if min(a, b) > 0 and max(a, b) > SCALES * min(a, b):
+            text = f"The features of the source have a spread of {a:.3g}, the target's of {b:.3g}: scaled differently?"
+            found.append(Finding("warning", "range", text))
+    else:
+        a, b = (float(d.tensor.float().mean()) / 255 for d in (source, target))
+        if min(a, b) < 0.35 and max(a, b) > 0.65:
+            text = f"The mean brightness of the source is {a:.0%}, the target's {b:.0%}: is one of them inverted?"
+            found.append(Finding("warning", "range", text))
+    return found
+
+
+def _name(domain: Domain, row: int) -> str:
+    return domain.row_names[row] if domain.row_names else f"row {row}"

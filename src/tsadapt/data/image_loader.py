@@ -1,0 +1,223 @@
+"""Images decoded and transformed by worker processes, in an order and with randomness that do not depend on them.
+
+Shapes: B images of a batch, (B, 3, size, size) as uint8.
+"""
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from os import cpu_count
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from tsadapt.data.images import Images, UnreadableImageError
+from tsadapt.data.loader import RowStream, mixed, pass_over
+from tsadapt.data.transforms import Transform
+from tsadapt.data.types import Batch, Domain, Unreadable
+from tsadapt.errors import UserError
+
+__all__ = ["ImageBatches", "ImagePass", "Views", "image_pass", "workers_here"]
+
+TRIES = 50
+"""Neighbours asked in place of an image that cannot be read, before the domain is given up as damaged."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """How images are looked at in training and elsewhere, the least side to decode, and by how many processes."""
+
+    train: Transform
+    test: Transform
+    at_least: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class ImagePass:
+    """Some images of one pass over all: their rows (those that could be read) and pixels, and who could not be."""
+
+    rows: list[int]
+    x: Tensor
+    unreadable: dict[int, str]
+
+
+def workers_here(asked: int | None, images: int) -> int:
+    """How many processes decode: as asked, else one a core up to eight, and none for a handful of images."""
+    if asked is not None:
+        return asked
+    return 0 if images < 64 else min(cpu_count() or 1, 8)
+
+
+def image_pass(
+    images: Images, rows: list[int], transform: Transform, at_least: int, batch: int, workers: int
+) -> Iterator[ImagePass]:
+    """The images of `rows` in their order, `batch` at a time; one that cannot be read is left out and named."""
+    groups = [rows[i : i + batch] for i in range(0, len(rows), batch)]
+    yield from _loader(_Decoded(images, transform, at_least), groups, _join_pass, workers)
+
+
+class ImageBatches:
+    """Batches of both domains from image files; the counterpart of `PairedBatches`.
+
+    What a step sees is a function of (seed, step): each image is transformed under a seed of its own. Steps asked for
+    one after another are prepared ahead by the workers. An image that cannot be read gives way to the next one of its
+    domain, and is named in the batch.
+    """
+
+    def __init__(
+        self, source: Domain, target: Domain, streams: tuple[RowStream, RowStream], with_target: bool, views: Views
+    ) -> None:
+        if source.y is None or not isinstance(source.x, Images) or not isinstance(target.x, Images):
+            raise ValueError("both domains are of images, and the source has labels")
+        self.source, self.target, self.with_target, self.y_s = source, target, with_target, source.y
+        self.streams, self.views = streams, views
+        self._images = (source.x, target.x) if with_target else (source.x,)
+        self._next: int | None = None
+        self._iterator: Iterator[Any] = iter(())
+
+    def at(self, step: int) -> Batch:
+        """The batch of step 1, 2, …"""
+        if step != self._next:
+            self._iterator = iter(self._steps(self.streams, step, None, self.views.train))
+        self._next = step + 1
+        return self._batch(next(self._iterator))
+
+    def all_rows(self) -> Iterator[Batch]:
+        """Every row of both domains at least once, in the test's view and an order of its own."""
+        streams, last = pass_over(self.streams)
+        for joined in self._steps(streams, 1, last, self.views.test):
+            yield self._batch(joined)
+
+    def _steps(self, streams: tuple[RowStream, ...], first: int, last: int | None, view: Transform) -> Any:
+        dataset = _Replaced(self._images, view, self.views.at_least)
+        steps = _Steps(streams[: len(self._images)], first, last)
+        return _loader(dataset, steps, _join_samples, self.views.workers)
+
+    def _batch(self, joined: "_Joined") -> Batch:
+        domains = (self.source, self.target)
+        unreadable: Unreadable = {}
+        for role, row, why in joined.unreadable:
+            names = domains[role].row_names
+            unreadable[names[row] if names else str(row)] = why
+        if joined.lost is not None:
+            raise UserError(
+                f"{domains[joined.lost].name}: {len(joined.unreadable)} images in a row cannot be read, the last"
+                f" because: {joined.unreadable[-1][2]}. Look at them with tsadapt doctor."
+            )
+        b, rows = joined.source, torch.tensor(joined.rows)
+        i_s, i_t = (rows, None) if not self.with_target else (rows[:b], rows[b:])
+        return Batch(joined.x[:b], self.y_s[i_s], i_s, None if i_t is None else joined.x[b:], i_t, unreadable)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    role: int
+    row: int
+    x: Tensor | None
+    unreadable: dict[int, str]
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """The samples of a step in one tensor, the `source` of them first; `lost` is the domain given up as damaged."""
+
+    x: Tensor
+    rows: list[int]
+    source: int
+    unreadable: list[tuple[int, int, str]]
+    lost: int | None
+
+
+def _join_samples(samples: list[_Sample]) -> _Joined:
+    lost = next((s for s in samples if s.x is None), None)
+    if lost is not None:
+        return _Joined(
+            torch.empty(0), [], 0, [(lost.role, row, why) for row, why in lost.unreadable.items()], lost.role
+        )
+    return _Joined(
+        torch.stack([s.x for s in samples if s.x is not None]),
+        [s.row for s in samples],
+        sum(s.role == 0 for s in samples),
+        [(s.role, row, why) for s in samples for row, why in s.unreadable.items()],
+        None,
+    )
+
+
+def _join_pass(decoded: "list[tuple[int, Tensor | str]]") -> ImagePass:
+    found = {row: x for row, x in decoded if isinstance(x, Tensor)}
+    x = torch.stack([*found.values()]) if found else torch.empty(0)
+    return ImagePass([*found], x, {row: x for row, x in decoded if not isinstance(x, Tensor)})
+
+
+class _Steps:
+    """The keys (role, row, seed) of the images of one step after another."""
+
+    def __init__(self, streams: tuple[RowStream, ...], first: int, last: int | None) -> None:
+        self.streams, self.first, self.last = streams, first, last
+
+    def __iter__(self) -> Iterator[list[tuple[int, int, int]]]:
+        step = self.first
+        while self.last is None or step <= self.last:
+            yield [
+                (role, row, mixed(stream.seed, 6, role, step, slot))
+                for role, stream in enumerate(self.streams)
+                for slot, row in enumerate(stream.rows_at(step).tolist())
+            ]
+            step += 1
+
+
+class _Replaced(TorchDataset[_Sample]):
+    """From a key to its image, or to the next one of its domain that can be read."""
+
+    def __init__(self, images: tuple[Images, ...], view: Transform, at_least: int) -> None:
+        self.images, self.view, self.at_least = images, view, at_least
+
+    def __getitem__(self, key: tuple[int, int, int]) -> _Sample:
+        role, row, seed = key
+        images, unreadable = self.images[role], {}
+        for _ in range(min(TRIES, len(images))):
+            try:
+                image = images.decode(row, self.at_least)
+            except UnreadableImageError as error:
+                unreadable[row] = str(error)
+                row = (row + 1) % len(images)
+                continue
+            # The transforms draw from torch's own generator, which belongs to the training when there is no worker.
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(seed)
+                return _Sample(role, row, self.view(image), unreadable)
+        return _Sample(role, row, None, unreadable)
+
+
+class _Decoded(TorchDataset["tuple[int, Tensor | str]"]):
+    """From a row to its image, or to the reason why there is none."""
+
+    def __init__(self, images: Images, view: Transform, at_least: int) -> None:
+        self.images, self.view, self.at_least = images, view, at_least
+
+    def __getitem__(self, row: int) -> tuple[int, Tensor | str]:
+        try:
+            return row, self.view(self.images.decode(row, self.at_least))
+        except UnreadableImageError as error:
+            return row, str(error)
+
+
+def _loader(dataset: TorchDataset[Any], groups: Any, join: Callable[[list[Any]], Any], workers: int) -> Any:
+    return DataLoader(
+        dataset,
+        batch_sampler=groups,
+        collate_fn=join,
+        num_workers=workers,
+        prefetch_factor=4 if workers else None,
+        worker_init_fn=_quiet_worker,
+    )
+
+
+def _quiet_worker(number: int) -> None:
+    """Ctrl-C reaches every process of the terminal: what it means is for the main one to say."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

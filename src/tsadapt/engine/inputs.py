@@ -1,0 +1,116 @@
+"""Data made ready for a network: small images resized, photographs framed, or turned into features once and for all."""
+
+import sys
+from dataclasses import dataclass, replace
+
+import torch
+
+from tsadapt.data.image_loader import image_pass, workers_here
+from tsadapt.data.images import ImageRows, Images
+from tsadapt.data.transforms import Framing, ImageShape, fit_images
+from tsadapt.data.types import Domain, Unreadable
+from tsadapt.engine.features import extract
+from tsadapt.errors import UserError
+from tsadapt.models.backbones import Backbone
+from tsadapt.models.build import Architecture
+from tsadapt.models.digits import DIGIT_NETWORKS
+
+__all__ = ["Eyes", "Reader", "Ready"]
+
+
+@dataclass(frozen=True)
+class Eyes:
+    """How a model sees photographs: by which backbone, framed how; `ten_crop` averages over ten parts of each.
+
+    A frozen backbone is no part of what is trained: the model takes its features. Otherwise the model contains it.
+    """
+
+    backbone: Backbone
+    framing: Framing
+    frozen: bool
+    ten_crop: bool = False
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A domain as the network takes it, and the images that could not be read and are no part of it."""
+
+    domain: Domain
+    unreadable: Unreadable
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Makes domains ready for a network of some architecture (and eyes, if it sees photographs)."""
+
+    architecture: Architecture
+    eyes: Eyes | None
+    device: torch.device
+    workers: int | None = None
+    quiet: bool = False
+
+    def __call__(self, domain: Domain) -> Ready:
+        """The domain in the shape that the network takes; UserError if it is of another kind."""
+        if self.eyes is not None and domain.kind != "vector":
+            return self._seen(domain, self.eyes)
+        shape = image_shape(self.architecture)
+        if shape is not None:
+            return self._small_images(domain, shape)
+        if domain.kind != "vector":
+            raise UserError(f"{domain.name} holds images, but this model was trained on feature vectors.")
+        if self.eyes is not None and not self.eyes.frozen:
+            raise UserError(f"{domain.name} holds feature vectors, but this model was trained on images.")
+        if domain.tensor.shape[1] != self.architecture.inputs:
+            found = domain.tensor.shape[1]
+            raise UserError(f"{domain.name} has {found} features a row, expected {self.architecture.inputs}.")
+        return Ready(domain, {})
+
+    def _seen(self, domain: Domain, eyes: Eyes) -> Ready:
+        images = domain.x if isinstance(domain.x, Images) else ImageRows(domain.x)
+        if not eyes.frozen:
+            return Ready(replace(domain, x=images), {})
+        if not self.quiet:
+            _say(f"features of {domain.name}: {len(images):,} images through {eyes.backbone.name} …")
+        features = extract(images, eyes.backbone, eyes.framing, self.device, self.workers, self.quiet)
+        kept, unreadable = _readable(domain, features.rows, features.unreadable)
+        return Ready(replace(kept, x=features.x), unreadable)
+
+    def _small_images(self, domain: Domain, shape: ImageShape) -> Ready:
+        """Images for a digit network, in memory; files are decoded once."""
+        if domain.kind == "vector":
+            raise UserError(f"{domain.name} holds feature vectors, but this model was trained on images.")
+        if isinstance(domain.x, Images):
+            rows, parts = list[int](), list[torch.Tensor]()
+            unreadable: dict[int, str] = {}
+
+            def fit(x: torch.Tensor) -> torch.Tensor:
+                return fit_images(x[None], shape)[0]
+
+            workers = workers_here(self.workers, len(domain))
+            for some in image_pass(domain.x, [*range(len(domain))], fit, 2 * shape.size, 64, workers):
+                rows += some.rows
+                parts += [some.x] if some.rows else []
+                unreadable |= some.unreadable
+            kept, named = _readable(domain, rows, unreadable)
+            return Ready(replace(kept, x=torch.cat(parts)), named)
+        return Ready(replace(domain, x=fit_images(domain.x, shape)), {})
+
+
+def image_shape(architecture: Architecture) -> ImageShape | None:
+    """The images a digit network takes; None for another."""
+    network = DIGIT_NETWORKS.get(architecture.network)
+    return None if network is None else ImageShape(network.channels, network.size, network.crop)
+
+
+def _readable(domain: Domain, rows: list[int], unreadable: dict[int, str]) -> tuple[Domain, Unreadable]:
+    """The rows of a domain that could be read, and the others by name."""
+    if not rows:
+        reason = next(iter(unreadable.values()))
+        raise UserError(f"None of the {len(domain)} images of {domain.name} can be read, the first because: {reason}.")
+    names = domain.row_names or tuple(map(str, range(len(domain))))
+    kept = domain if not unreadable else domain.keep(rows)
+    return kept, {names[row]: why for row, why in unreadable.items()}
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,258 @@
+"""Backbones: any network of timm by name, or torchvision's as torchvision:NAME, without its classifier.
+
+Shapes: B images (B, 3, size, size), normalised by `mean` and `std`; K features.
+"""
+
+import hashlib
+import os
+import pickle
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from tsadapt.errors import UserError, few, unknown
+from tsadapt.vision import load_torchvision
+
+__all__ = ["Backbone", "backbone_names", "for_inference", "make_backbone"]
+
+TORCHVISION = "torchvision:"
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+SHOWN = 4
+"""Names of a mismatch that a message shows."""
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A network from images to features (B, K), and how its images are prepared.
+
+    `size`, `resize` and `interpolation` are what its weights were evaluated with; `trained` says whether it has any.
+    """
+
+    name: str
+    module: nn.Module
+    dim: int
+    size: int
+    resize: int
+    interpolation: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    trained: bool
+
+    def fingerprint(self) -> str:
+        """A hash of the weights."""
+        whole = hashlib.sha256(self.name.encode())
+        for key, tensor in sorted(self.module.state_dict().items()):
+            whole.update(key.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        return whole.hexdigest()[:16]
+
+
+def make_backbone(name: str, weights: str | None, image_size: int | None = None) -> Backbone:
+    """The backbone called `name`, with weights from a file, from the hub (None), or at random ("none").
+
+    With another `image_size` than its own, the size to resize to keeps its proportion.
+
+    >>> backbone = make_backbone("resnet10t", weights="none")
+    >>> backbone.dim, backbone.size, backbone.trained
+    (512, 176, False)
+    """
+    if weights not in (None, "none") and not Path(weights).expanduser().is_file():
+        raise UserError(f"No weights at {weights}: expected a .safetensors or .pth file, or none for random weights.")
+    made = _torchvision(name, weights) if name.startswith(TORCHVISION) else _timm(name, weights, image_size)
+    module, classifier, given, trained = made.module, made.classifier, made.given, weights != "none"
+    if weights not in (None, "none"):
+        _load_strictly(module, _read_weights(Path(weights).expanduser()), classifier, name, str(weights))
+    if image_size is not None:
+        given = {**given, "size": image_size, "resize": round(image_size * given["resize"] / given["size"])}
+    module.eval()
+    try:
+        with torch.no_grad():
+            out = module(torch.zeros(1, 3, given["size"], given["size"]))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"The network {name} does not take images of {given['size']} pixels: {reason}") from error
+    if not isinstance(out, Tensor) or out.ndim != 2:
+        raise UserError(f"The network {name} does not give one vector of features for an image: choose another.")
+    return Backbone(name, module, out.shape[1], trained=trained, **given)
+
+
+def backbone_names() -> list[str]:
+    """Every backbone: those of timm, then torchvision's."""
+    load_torchvision()
+    import timm
+    import torchvision
+    from torchvision.models import list_models
+
+    return [*timm.list_models(), *(f"{TORCHVISION}{name}" for name in list_models(module=torchvision.models))]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A network without its classifier, the names its classifier had, and how its images are prepared."""
+
+    module: nn.Module
+    classifier: tuple[str, ...]
+    given: dict[str, Any]
+
+
+def _timm(name: str, weights: str | None, image_size: int | None) -> _Made:
+    load_torchvision()
+    _no_vain_retries()
+    import timm
+    from timm.data.config import resolve_model_data_config
+
+    if not timm.is_model(name):
+        raise UserError(unknown("backbone", name, timm.list_models(), listed="tsadapt list backbones"))
+    try:
+        fixed = timm.get_pretrained_cfg_value(name, "fixed_input_size")
+        size_too: dict[str, Any] = {"img_size": image_size} if fixed and image_size is not None else {}
+        module: Any = timm.create_model(name, pretrained=weights is None, num_classes=0, **size_too)
+    except Exception as error:  # the hub's clients raise many kinds
+        if weights is not None:
+            raise
+        raise _no_download(name, error) from error
+    config = resolve_model_data_config(module)  # type: ignore[no-untyped-call]
+    classifier = module.default_cfg.get("classifier") or ()
+    size = config["input_size"][-1]
+    interpolation = config["interpolation"]
+    return _Made(
+        module,
+        (classifier,) if isinstance(classifier, str) else tuple(classifier),
+        {
+            "size": size,
+            "resize": round(size / config["crop_pct"]),
+            "interpolation": interpolation if interpolation in ("bilinear", "bicubic") else "bicubic",
+            "mean": tuple(config["mean"]),
+            "std": tuple(config["std"]),
+        },
+    )
+
+
+def _torchvision(full: str, weights: str | None) -> _Made:
+    load_torchvision()
+    import torchvision
+    from torchvision.models import get_model, get_model_weights, list_models
+
+    name = full.removeprefix(TORCHVISION)
+    names = list_models(module=torchvision.models)
+    if name not in names:
+        raise UserError(unknown("torchvision network", name, names, listed="tsadapt list backbones"))
+    published = get_model_weights(name)
+    module = get_model(name, weights=None)
+    chosen = published.DEFAULT if weights is None else next(iter(published))
+    if weights is None:
+        try:
+            state = torch.hub.load_state_dict_from_url(chosen.url, check_hash=True, weights_only=True, progress=False)
+        except Exception as error:
+            raise _no_download(full, error) from error
+        module.load_state_dict(state)
+    preset = chosen.transforms.keywords
+    mean, std = IMAGENET
+    return _Made(
+        module,
+        (_cut_classifier(module, full),),
+        {
+            "size": preset["crop_size"],
+            "resize": preset.get("resize_size", 256),
+            "interpolation": preset.get("interpolation", torchvision.transforms.InterpolationMode.BILINEAR).value,
+            "mean": tuple(preset.get("mean", mean)),
+            "std": tuple(preset.get("std", std)),
+        },
+    )
+
+
+def _cut_classifier(module: nn.Module, name: str) -> str:
+    """Put an identity in place of the last linear layer and of dropout right before it; the layer's name."""
+    linear = [key for key, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        raise UserError(f"The network {name} has no linear classifier to take off: choose another.")
+    parent_name, _, last = linear[-1].rpartition(".")
+    parent = module.get_submodule(parent_name)
+    setattr(parent, last, nn.Identity())
+    if isinstance(parent, nn.Sequential) and len(parent) > 1 and isinstance(parent[-2], nn.Dropout):
+        parent[-2] = nn.Identity()
+    return str(linear[-1])
+
+
+def _no_vain_retries() -> None:
+    """Without a network the hub's client would ask for a minute before it gives up: have it look on the disk alone."""
+    proxies = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HF_ENDPOINT")
+    if "HF_HUB_OFFLINE" in os.environ or any(name in os.environ for name in proxies):
+        return
+    try:
+        socket.getaddrinfo("huggingface.co", 443)
+    except OSError:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def _no_download(name: str, error: Exception) -> UserError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return UserError(
+        f"The weights of {name} cannot be downloaded ({reason.rstrip('.')}). Give them as --weights FILE (.safetensors"
+        " or .pth), or --weights none for random ones."
+    )
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a weights file, by name; nothing in it is ever run."""
+    try:
+        if path.suffix == ".safetensors":
+            state: Any = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError, SafetensorError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path} cannot be loaded as weights, without running code from it: {reason}") from error
+    for wrapper in ("state_dict", "model", "model_state_dict"):
+        if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
+            state = state[wrapper]
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise UserError(f"{path} holds no dictionary of tensors: expected the state_dict of a network.")
+    return {key.removeprefix("module."): cast("Tensor", value) for key, value in state.items()}
+
+
+def _load_strictly(
+    module: nn.Module, state: dict[str, Tensor], classifier: tuple[str, ...], name: str, path: str
+) -> None:
+    """Load weights that must fit but for the classifier that was taken off; all that does not is listed."""
+    heads = tuple(f"{prefix}." for prefix in classifier)
+    state = {key: value for key, value in state.items() if not key.startswith(heads)}
+    expected = module.state_dict()
+    # Files from before PyTorch 0.4.1 do not count their batches.
+    missing = [key for key in expected if key not in state and not key.endswith("num_batches_tracked")]
+    extra = [key for key in state if key not in expected]
+    shapes = [
+        f"{key} {tuple(state[key].shape)} for {tuple(expected[key].shape)}"
+        for key in expected
+        if key in state and state[key].shape != expected[key].shape
+    ]
+    if missing or extra or shapes:
+        parts = (("missing", missing), ("too many", extra), ("of another shape", shapes))
+        said = "; ".join(f"{len(keys)} {what} ({few(keys, SHOWN)})" for what, keys in parts if keys)
+        hint = f" A file of torchvision's fits its own networks, --backbone {TORCHVISION}NAME." if missing else ""
+        raise UserError(f"{path} does not fit {name}: tensors {said}.{'' if name.startswith(TORCHVISION) else hint}")
+    module.load_state_dict(state, strict=False)
+
+
+def for_inference(module: nn.Module, size: int) -> nn.Module:
+    """A copy for evaluation alone: batch normalisation folded into the convolutions, channels last.
+
+    On a CPU that takes a third of the time. A network that cannot be traced, or gives other features then, stays.
+    """
+    from torch.fx.experimental.optimization import fuse
+
+    plain = module.eval()
+    x = torch.rand(2, 3, size, size) - 0.5
+    try:
+        fused: nn.Module = fuse(plain)
+        with torch.no_grad():
+            if not torch.allclose(fused(x), plain(x), rtol=1e-3, atol=1e-4):
+                fused = plain
+    except Exception:  # tracing fails in as many ways as networks are written
+        fused = plain
+    return fused.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
