@@ -24,7 +24,7 @@ MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 
 
 def load_array(path: Path) -> Dataset:
-    """A domain from `x`, optional `y` and optional `classes` of an .npz, or from a bare .npy.
+    """A domain from `x` and optional `y`, `classes` and `names` (of the rows) of an .npz, or from a bare .npy.
 
     Images are recognised by their shape, (N, H, W) or (N, H, W, channels) or (N, channels, H, W), and integers from 0
     to 255 or fractions from 0 to 1; (N, K) are feature vectors. Keys train_x, train_y, test_x, test_y give a split.
@@ -38,21 +38,30 @@ def load_array(path: Path) -> Dataset:
                 arrays = {key: loaded[key] for key in loaded.files if not key.endswith("_index")}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path} cannot be read as numpy arrays without pickled objects: {error}.") from error
-    known = {"x", "y", "classes", "train_x", "train_y", "test_x", "test_y"}
+    known = {"classes", *(f"{split}{key}" for split in ("", "train_", "test_") for key in ("x", "y", "names"))}
     for key in arrays:
         if key not in known:
             raise UserError(f"{path}: {unknown('array', key, sorted(known))}")
     classes = arrays.get("classes")
     if {"train_x", "test_x"} <= set(arrays):
         train, test = (
-            from_arrays(str(path), arrays[f"{split}_x"], arrays.get(f"{split}_y"), classes, split)
-            for split in ("train", "test")
+            _named(from_arrays(str(path), arrays[f"{split}_x"], arrays.get(f"{split}_y"), classes, split), names)
+            for split, names in ((split, arrays.get(f"{split}_names")) for split in ("train", "test"))
         )
         return Dataset(train, test)
     if "x" not in arrays:
         raise UserError(f"{path} has the arrays {', '.join(arrays) or 'none'}, expected one called x (and maybe y).")
-    whole = from_arrays(str(path), arrays["x"], arrays.get("y"), classes)
+    whole = _named(from_arrays(str(path), arrays["x"], arrays.get("y"), classes), arrays.get("names"))
     return Dataset(whole, whole)
+
+
+def _named(domain: Domain, names: np.ndarray | None) -> Domain:
+    """The domain with names for its rows."""
+    if names is None:
+        return domain
+    if names.shape != (len(domain),):
+        raise UserError(f"{domain.name}: names has shape {names.shape}, expected one for each of {len(domain)} rows.")
+    return replace(domain, row_names=tuple(map(str, names.tolist())))
 
 
 def load_table(path: Path, columns: tuple[str, ...] | None = None) -> Dataset:

@@ -9,7 +9,7 @@ from tsadapt.data.images import SUFFIXES, ImageFiles
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError, few
 
-__all__ = ["is_image", "load_folder", "named", "nested_class_folders"]
+__all__ = ["is_image", "load_folder"]
 
 
 def load_folder(root: Path, name: str | None = None) -> Domain:
@@ -30,22 +30,24 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
             classes.setdefault(top, []).append(path)
         else:
             flat.append(path)
-    notes = [] if not strays else [f"{named(strays, 'file')} of {name} not an image by name: {few(strays)}."]
+    notes = []
+    if strays:
+        notes.append(f"{name}: {_counted(strays, 'file')} not called like an image, passed over: {few(strays)}.")
     if not classes:
         if not flat:
             raise UserError(f"{name} has no images: expected files ending in {', '.join(SUFFIXES[:5])} … below it.")
         return Domain(name, ImageFiles(root / p for p in flat), row_names=tuple(flat), notes=tuple(notes))
     if flat:
-        notes.append(f"{named(flat, 'image')} right in {name} beside the class folders, passed over: {few(flat)}.")
+        notes.append(f"{name}: {_counted(flat, 'image')} beside the class folders, passed over: {few(flat)}.")
     empty = sorted(
         entry.name
         for entry in os.scandir(root)
         if entry.is_dir() and entry.name not in classes and not entry.name.startswith(".")
     )
     if empty:
-        notes.append(f"{named(empty, 'folder')} of {name} without any image: {few(empty)}.")
+        notes.append(f"{name}: {_counted(empty, 'folder')} without any image: {few(empty)}.")
     found = tuple(sorted(classes))
-    inner = nested_class_folders(classes)
+    inner = _inner_folders(classes)
     if inner:
         raise UserError(
             f"{name} has the single class folder {found[0]!r}, which itself holds {len(inner)} folders of images"
@@ -56,7 +58,7 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
     return Domain(name, ImageFiles(root / p for p in rows), y, found, row_names=tuple(rows), notes=tuple(notes))
 
 
-def nested_class_folders(classes: dict[str, list[str]]) -> list[str]:
+def _inner_folders(classes: dict[str, list[str]]) -> list[str]:
     """The folders below a single class folder that holds no image itself: an extra level, and no class."""
     if len(classes) != 1:
         return []
@@ -72,9 +74,8 @@ def is_image(path: str) -> bool:
     return path.lower().endswith(SUFFIXES)
 
 
-def named(things: list[str], what: str) -> str:
-    """How many there are, with their noun: "1 file is", "3 files are"."""
-    return f"1 {what} is" if len(things) == 1 else f"{len(things)} {what}s are"
+def _counted(things: list[str], what: str) -> str:
+    return f"1 {what}" if len(things) == 1 else f"{len(things)} {what}s"
 
 
 def _files(root: Path) -> list[str]:

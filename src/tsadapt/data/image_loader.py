@@ -214,6 +214,7 @@ def _loader(dataset: TorchDataset[Any], groups: Any, join: Callable[[list[Any]],
         num_workers=workers,
         prefetch_factor=4 if workers else None,
         worker_init_fn=_quiet_worker,
+        generator=torch.Generator(),  # or else it would draw from the training's
     )
 
 

@@ -51,7 +51,7 @@ class Training:
             raise ValueError("the config has settings that are None: fill them in before training")
         self.config, self.steps, self.at = config, config.steps or 0, 0
         self.device = pick_device(config.device)
-        self.model = model.to(self.device)
+        self.model = model.to(self.device).train()
         self.prior = None if prior is None else prior.to(self.device)
         self.method = METHODS[config.method](model.dim, model.classes).to(self.device)
         sizes = (len(source), len(target))

@@ -1,0 +1,107 @@
+"""Small copies of the layouts in which the benchmarks come."""
+
+import tarfile
+
+import pytest
+from tests.photos import CLASSES, write_classes
+
+from tsadapt.data.benchmarks import BENCHMARKS
+from tsadapt.data.open import dataset_names, open_dataset
+from tsadapt.errors import UserError
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("TSADAPT_DATA", str(tmp_path))
+    return tmp_path
+
+
+def lines(folder, classes=CLASSES, n=8, first=0):
+    return "\n".join(f"{folder}/{c}/{i:02d}.png {k + first}" for k, c in enumerate(classes) for i in range(n))
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("office31:amazon", "office31/amazon/images"),
+        ("office31:webcam", "Office-31/webcam"),
+        ("office31:dslr", "office31/domain_adaptation_images/dslr/images"),
+        ("office-home:Art", "OfficeHomeDataset_10072016/Art"),
+        ("office-home:RealWorld", "office-home/Real World"),
+        ("office-home:realworld", "OfficeHome/Real_World"),
+        ("visda:synthetic", "visda-2017/train"),
+        ("visda:real", "VisDA/validation"),
+        ("office-caltech:caltech10", "office_caltech_10/caltech"),
+        ("pacs:art_painting", "PACS/art_painting"),
+        ("pacs:sketch", "pacs/pacs_data/sketch"),
+    ],
+)
+def test_class_folders(root, name, folder):
+    write_classes(root / folder)
+    domain = open_dataset(name).train
+    assert domain.classes == CLASSES
+    assert domain.y.tolist() == [0] * 8 + [1] * 8 + [2] * 8
+    assert domain.name.lower() == name.lower()
+    assert "has 24 images, expected" in domain.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "listed", "text"),
+    [
+        ("office31:amazon", "office31/amazon/images", "office31/image_list/amazon.txt", lines("amazon/images")),
+        ("office31:webcam", "office/webcam/images", "office/webcam_31_list.txt", lines("/data/office/webcam/images")),
+        ("office-home:RealWorld", "OfficeHome/Real World", "OfficeHome/image_list/Real_World.txt", lines("Real World")),
+        ("visda:synthetic", "visda/train", "visda/train/image_list.txt", lines(".")),
+        ("visda:real", "visda/validation", "visda/image_list/validation.txt", lines("validation")),
+        ("pacs:photo", "pacs/kfold/photo", "pacs/pacs_label/photo_test_kfold.txt", lines("photo", first=1)),
+    ],
+)
+def test_official_lists(root, name, images, listed, text):
+    write_classes(root / images, n=9)
+    (root / listed).parent.mkdir(parents=True, exist_ok=True)
+    (root / listed).write_text(text)
+    domain = open_dataset(name).train
+    assert (len(domain), domain.classes) == (24, CLASSES)  # the list has eight of the nine images a class
+    assert domain.x.decode(23, 1).shape == (3, 30, 40)
+    assert not any("not there" in note for note in domain.notes)
+
+
+def test_an_archive_is_read_where_it_lies(root, tmp_path_factory):
+    loose = tmp_path_factory.mktemp("loose")
+    for domain in ("webcam", "dslr"):
+        write_classes(loose / domain, n=5, tint=50 if domain == "dslr" else 80)
+    with tarfile.open(root / "office-caltech-10.tar", "w") as tar:
+        tar.add(loose, arcname=".")
+    packed = open_dataset("office-caltech:webcam").train
+    folder = open_dataset(str(loose / "webcam")).train
+    assert (packed.row_names, packed.y.tolist()) == (folder.row_names, folder.y.tolist())
+    assert packed.fingerprint() == folder.fingerprint()
+    with pytest.raises(UserError, match="office-caltech:amazon is not here"):
+        open_dataset("office-caltech:amazon")
+    (root / "office-caltech-10.tar").write_bytes(b"no archive at all" * 50)
+    with pytest.raises(UserError, match="cannot be read as an uncompressed tar"):
+        open_dataset("office-caltech:webcam")
+
+
+def test_what_is_not_here_says_where_to_get_it(root, monkeypatch):
+    with pytest.raises(UserError, match=r"visda:real is not here.*ai.bu.edu/visda-2017.*TSADAPT_DATA"):
+        open_dataset("visda:real")
+    (root / "features").mkdir()
+    (root / "features" / "pacs_photo.npz").touch()
+    with pytest.raises(UserError, match=r"There are features of it, though: .*pacs_photo.npz"):
+        open_dataset("pacs:photo")
+    with pytest.raises(UserError, match="Did you mean 'amazon'"):
+        open_dataset("office31:amazn")
+    monkeypatch.delenv("TSADAPT_DATA")
+    with pytest.raises(UserError, match="TSADAPT_DATA is not set"):
+        open_dataset("office31:amazon")
+
+
+def test_the_published_counts():
+    counts = {f"{name}:{d}": n for name, b in BENCHMARKS.items() for d, n in b.domains.items()}
+    assert counts["office31:amazon"] + counts["office31:webcam"] + counts["office31:dslr"] == 4110
+    assert sum(n for name, n in counts.items() if name.startswith("office-home")) == 15588
+    assert counts["visda:synthetic"] + counts["visda:real"] == 207785
+    assert sum(n for name, n in counts.items() if name.startswith("office-caltech")) == 2533
+    assert sum(n for name, n in counts.items() if name.startswith("pacs")) == 9991
+    assert set(counts) < set(dataset_names())

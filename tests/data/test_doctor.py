@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+from tests.photos import picture, truncate, write_classes, write_flat
+
+from tsadapt.data.arrays import from_arrays
+from tsadapt.data.doctor import examine, quick_findings
+from tsadapt.data.open import open_dataset
+
+
+def opened(path):
+    return open_dataset(str(path)).train
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return write_classes(tmp_path / "s"), write_classes(tmp_path / "t", tint=90)
+
+
+def found(source, target, **options):
+    """{code: texts} of warnings and errors."""
+    texts = {}
+    for finding in examine(source, target, workers=0, **options).findings:
+        if finding.level != "note":
+            texts.setdefault(f"{finding.level} {finding.code}", []).append(finding.text)
+    return texts
+
+
+def test_nothing_is_wrong(folders):
+    source, target = map(opened, folders)
+    done = []
+    examined = examine(source, target, 0, done.append)
+    assert [(f.level, f.code) for f in examined.findings] == [("note", "labels")]
+    assert examined.bad == (set(), set())
+    assert done == list(range(1, 49))
+    assert examine(source, source.unlabelled().keep([0]), 0).findings != []
+    assert examine(source, None, 0).findings == []
+
+
+def test_unreadable_images_are_named_with_the_reason(folders):
+    truncate(folders[0] / "bee" / "02.png")
+    (folders[1] / "ant" / "01.jpg").write_text("a web page")
+    source, target = map(opened, folders)
+    texts = found(source, target)
+    assert list(texts) == ["error unreadable"]
+    assert "1 of 24 images" in texts["error unreadable"][0]
+    assert "bee/02.png" in texts["error unreadable"][0]
+    assert "truncated" in texts["error unreadable"][0]
+    assert "ant/01.jpg (not an image that can be read)" in texts["error unreadable"][1]
+    assert examine(source, target, 1).bad == ({10}, {1})
+
+
+def test_copies_within_across_and_in_two_classes(folders):
+    picture(0, 3).save(folders[0] / "ant" / "copy.bmp")  # the same pixels in another file
+    picture(1, 4).save(folders[0] / "cow" / "wrong.png")
+    picture(2, 5).save(folders[1] / "cow" / "from-source.png")
+    source, target = map(opened, folders)
+    texts = found(source, target)
+    assert set(texts) == {"warning duplicates", "warning torn", "warning shared"}
+    assert "2 rows of" in texts["warning duplicates"][0]
+    assert "ant/03.png = ant/copy.bmp" in texts["warning duplicates"][0]
+    assert "bee/04.png = cow/wrong.png" in texts["warning torn"][0]
+    assert "cow/05.png = cow/from-source.png" in texts["warning shared"][0]
+    names = [source.row_names[row] for row in sorted(examine(source, target, 0).bad[0])]
+    assert names == ["ant/copy.bmp", "bee/04.png", "cow/wrong.png"]
+
+
+def test_classes_on_one_side_tiny_and_uneven(tmp_path):
+    source = write_classes(tmp_path / "s", n=2, classes=("ant", "back_pack", "cow"))
+    write_classes(source, n=30, classes=("ant",))
+    target = opened(write_classes(tmp_path / "t", classes=("ant", "Back Pack", "yak"), tint=90))
+    texts = {f.code: f.text for f in quick_findings(opened(source), target) if f.level == "warning"}
+    assert "back_pack (2), cow (2)" in texts["tiny"]
+    assert "ant (30)" in texts["imbalance"]
+    sided = [f.text for f in quick_findings(opened(source), target) if f.code == "one-sided"]
+    assert "Back Pack, yak" in sided[0]
+    assert "'Back Pack' looks like the source's 'back_pack'" in sided[0]
+    assert "back_pack, cow" in sided[1]
+
+
+def test_a_single_class_and_an_unlabelled_source(tmp_path):
+    one = opened(write_classes(tmp_path / "s", classes=("ant",)))
+    flat = opened(write_flat(tmp_path / "t"))
+    assert "error one-class" in found(one, flat)
+    assert "error unlabelled" in found(flat, one)
+
+
+def vectors(scale=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    return from_arrays("v", scale * rng.normal(size=(30, 4)), np.arange(30) % 3)
+
+
+def test_arrays_in_different_ranges():
+    assert found(vectors(), vectors(seed=1)) == {}
+    assert "scaled differently" in found(vectors(), vectors(255.0, seed=1))["warning range"][0]
+    flat = from_arrays("v", np.tile([0.0, 0.0, 1.0, 2.0], (30, 1)), np.arange(30) % 3)
+    texts = found(flat, vectors())
+    assert "4 of 4 features" in texts["warning constant"][0]
+    assert "29 rows of v are copies" in texts["warning duplicates"][0]
+    rng = np.random.default_rng(0)
+    light, dark = (from_arrays("i", rng.integers(*r, (9, 8, 8)), np.arange(9) % 3) for r in ((180, 250), (2, 60)))
+    assert "is one of them inverted?" in found(light, dark)["warning range"][0]
+    twice = from_arrays("i", rng.integers(0, 3, (9, 8, 8)), np.arange(9) % 3)
+    assert "divided twice" in found(twice, dark)["warning range"][0]

@@ -1,0 +1,144 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.photos import CLASSES, write_classes, write_flat
+
+from tsadapt.data.lists import list_text, parse_line
+from tsadapt.data.open import open_dataset
+from tsadapt.errors import UserError
+
+
+def opened(path):
+    return open_dataset(str(path)).train
+
+
+def test_class_folders(tmp_path):
+    domain = opened(write_classes(tmp_path, n=3))
+    assert domain.classes == CLASSES
+    assert domain.y.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert domain.row_names[:2] == ("ant/00.png", "ant/01.png")
+    assert (domain.kind, domain.notes, len(domain)) == ("file", (), 9)
+
+
+def test_a_flat_folder_has_no_labels(tmp_path):
+    domain = opened(write_flat(tmp_path / "my new photos", n=2))
+    assert domain.y is None
+    assert domain.row_names == ("0-00.png", "0-01.png", "1-00.png", "1-01.png", "2-00.png", "2-01.png")
+
+
+def test_images_deeper_in_a_class_folder_belong_to_it(tmp_path):
+    write_classes(tmp_path, n=2)
+    write_classes(tmp_path / "cow", n=1, classes=("monday", "tuesday"))
+    domain = opened(tmp_path)
+    assert domain.classes == CLASSES
+    assert domain.y.tolist() == [0, 0, 1, 1, 2, 2, 2, 2]
+
+
+def test_what_is_passed_over_is_noted_and_hidden_files_are_not_looked_at(tmp_path):
+    write_classes(tmp_path, n=2)
+    for name in ("ant/readme.txt", "ant/Thumbs.db", ".DS_Store", "ant/.hidden.png"):
+        (tmp_path / name).touch()
+    (tmp_path / "dog").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "stray.png").write_bytes((tmp_path / "ant/00.png").read_bytes())
+    domain = opened(tmp_path)
+    assert len(domain) == 6
+    notes = " ".join(domain.notes)
+    assert "2 files not called like an image, passed over: ant/Thumbs.db, ant/readme.txt." in notes
+    assert "1 image beside the class folders, passed over: stray.png." in notes
+    assert "1 folder without any image: dog." in notes
+
+
+def test_an_extra_level_is_recognised(tmp_path):
+    write_classes(tmp_path / "images")
+    with pytest.raises(UserError, match=r"single class folder 'images'.*3 folders of images.*did you mean .*images"):
+        opened(tmp_path)
+
+
+def test_a_single_class_is_not_an_extra_level(tmp_path):
+    assert opened(write_classes(tmp_path, classes=("ant",))).classes == ("ant",)
+
+
+def test_no_images_at_all(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(UserError, match="has no images"):
+        opened(tmp_path)
+
+
+def test_links_in_a_circle_end(tmp_path):
+    write_classes(tmp_path, n=1)
+    (tmp_path / "ant" / "again").symlink_to(tmp_path, target_is_directory=True)
+    assert len(opened(tmp_path)) == 3
+
+
+def test_a_list_with_names_spaces_and_comments(tmp_path):
+    write_classes(tmp_path / "my photos", n=1)
+    (tmp_path / "list.txt").write_text(
+        "# path label\n\nmy photos/ant/00.png queen ant\nmy photos/bee/00.png,bumble bee\nmy photos/cow/00.png\tcow\n"
+    )
+    domain = opened(tmp_path / "list.txt")
+    assert domain.classes == ("bumble bee", "cow", "queen ant")
+    assert domain.y.tolist() == [2, 0, 1]
+    assert domain.x.decode(0, 1).shape == (3, 30, 40)
+
+
+def test_numbers_take_the_names_of_their_folders(tmp_path):
+    write_classes(tmp_path, n=2)
+    numbers = {"ant": 10, "bee": 2, "cow": 0}
+    lines = [f"{c}/{i:02d}.png {numbers[c]}" for c in CLASSES for i in range(2)]
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    domain = opened(tmp_path / "list.txt")
+    assert domain.classes == ("cow", "bee", "ant")
+    assert domain.y.tolist() == [2, 2, 1, 1, 0, 0]
+    lines[0] = lines[0].replace(" 10", " 2")  # two folders under one number: they are no names for it
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    assert opened(tmp_path / "list.txt").classes == ("0", "2", "10")
+
+
+def test_lists_without_labels_or_with_some_or_of_nothing(tmp_path):
+    write_classes(tmp_path, n=2)
+    path = tmp_path / "list.txt"
+    path.write_text("ant/00.png\nbee/00.png\n")
+    assert opened(path).y is None
+    path.write_text("ant/00.png 0\nbee/00.png\n")
+    with pytest.raises(UserError, match=r"'bee/00.png' has no label while others have"):
+        opened(path)
+    path.write_text("ant/00.png 0\nbee/77.png 1\n")
+    assert "1 of 2 files" in opened(path).notes[0]
+    path.write_text("a/00.png 0\nb/77.png 1\n")
+    with pytest.raises(UserError, match="names 2 files and none is there"):
+        opened(path)
+    path.write_text("\n")
+    with pytest.raises(UserError, match="is empty"):
+        opened(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="UTF-8"):
+        opened(path)
+
+
+def test_a_domain_written_as_a_list_is_the_same_domain(tmp_path):
+    folder = opened(write_classes(tmp_path / "data"))
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "a.txt").write_text(list_text(folder, [*range(len(folder))], tmp_path / "lists"))
+    listed = opened(tmp_path / "lists" / "a.txt")
+    assert (listed.classes, listed.y.tolist()) == (folder.classes, folder.y.tolist())
+    assert listed.fingerprint() == folder.fingerprint()
+
+
+words = st.text(st.characters(categories=["L", "N"], include_characters=" -_.,"), min_size=1).map(str.strip)
+
+
+@given(words.filter(bool), st.sampled_from([".jpg", ".PNG", ".jpeg"]), words.filter(lambda w: w and w[0] not in ",."))
+def test_any_path_and_label_come_back(stem, suffix, label):
+    if any(s in label.lower() for s in (".jp", ".png", ".bmp", ".webp", ".gif", ".tif", ".ppm", ".pgm", ".jfif")):
+        return
+    assert parse_line(f"{stem}{suffix} {label}") == (stem + suffix, label)
+    assert parse_line(f"{stem}{suffix}") == (stem + suffix, None)
+
+
+def test_a_wrong_path_says_what_is_read():
+    with pytest.raises(UserError, match=r"Nothing at photos/nowhere: expected a folder of images, a list file"):
+        open_dataset("photos/nowhere")
+    assert not Path("photos").exists()
