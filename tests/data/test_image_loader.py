@@ -5,7 +5,7 @@ import pytest
 import torch
 from tests.photos import truncate, write_classes, write_flat
 
-from tsadapt.data.image_loader import ImageBatches, Views, image_pass
+from tsadapt.data.image_loader import ImageBatches, Views, grouped, image_pass
 from tsadapt.data.loader import paired_streams
 from tsadapt.data.open import open_dataset
 from tsadapt.data.transforms import Framing, evaluation_transform, training_transform
@@ -105,7 +105,7 @@ def test_a_domain_that_is_damaged_all_over_is_given_up(domains, workers):
 def test_one_pass_over_files(domains):
     source, _ = domains
     truncate(Path(source.x.paths[5]))
-    found = [*image_pass(source.x, [*range(24)], evaluation_transform(FRAMING), 56, batch=7, workers=1)]
+    found = [*image_pass(source.x, grouped(range(24), 7), evaluation_transform(FRAMING), 56, workers=1)]
     assert [row for some in found for row in some.rows] == [r for r in range(24) if r != 5]
     assert [len(some.x) for some in found] == [6, 7, 7, 3]
     assert "truncated" in found[0].unreadable[5]

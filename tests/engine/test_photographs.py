@@ -16,7 +16,7 @@ from tsadapt.cli import main
 from tsadapt.config import RunConfig
 from tsadapt.data.open import open_dataset
 from tsadapt.data.transforms import Framing, evaluation_transform
-from tsadapt.engine import features
+from tsadapt.engine import features, run
 from tsadapt.engine.features import extract
 from tsadapt.engine.run import fit
 from tsadapt.engine.task import make_task
@@ -109,6 +109,17 @@ def test_a_kill_among_the_features_costs_one_part(frozen, monkeypatch):
     assert len(calls) == 3 + 3 + 5
 
 
+def test_training_trains_every_layer_from_the_first_step(trained):
+    task = make_task(replace(trained, source_term="ce", mi=False))
+    training = run._make_training(task)
+    assert all(module.training for module in training.model.modules())
+    before = {k: v.clone() for k, v in training.model.state_dict().items()}
+    training.step()
+    moved = [k for k, v in training.model.state_dict().items() if not torch.equal(v, before[k])]
+    assert "backbone.body.conv_stem.weight" in moved
+    assert "backbone.body.bn1.running_mean" in moved
+
+
 def test_features_of_weights_in_a_file_train_to_the_same_bits(frozen, capsys):
     torch.manual_seed(3)
     torch.save(make_backbone(TINY, "none").module.state_dict(), "w.pth")
@@ -158,9 +169,9 @@ def test_a_trained_model_predicts_and_averages_ten_crops(trained, capsys):
     fit(replace(trained, ten_crop=True), Path("ten"), quiet=True)
     assert weights(Path("one")) == weights(Path("ten"))
     said = []
-    for run in ("one", "ten"):
+    for out in ("one", "ten"):
         capsys.readouterr()
-        assert main(["predict", run, "new"]) == 0
+        assert main(["predict", out, "new"]) == 0
         said.append(capsys.readouterr().out.splitlines())
         assert len(said[-1]) == 25
     assert said[0] != said[1]

@@ -60,6 +60,6 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:  # a disk that is full, a place that cannot be written
         print(f"tsadapt: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("tsadapt: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"tsadapt: interrupted{f'; {stop}' if str(stop) else ''}", file=sys.stderr)
         return 130

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tsadapt.data.image_loader import image_pass, workers_here
+from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import ImageRows, Images
 from tsadapt.data.types import Domain
 from tsadapt.errors import few
@@ -143,7 +143,7 @@ def _rows(domain: Domain, workers: int | None) -> Iterable[tuple[int, bytes | st
         return
     images = domain.x if isinstance(domain.x, Images) else ImageRows(domain.x)
     count = workers_here(workers, len(images))
-    for some in image_pass(images, [*range(len(images))], _pixel_digest, WHOLE, 64, count):
+    for some in image_pass(images, grouped(range(len(images)), 64), _pixel_digest, WHOLE, count):
         yield from zip(some.rows, (bytes(digest.tolist()) for digest in some.x), strict=True)
         yield from some.unreadable.items()
 

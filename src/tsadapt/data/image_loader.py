@@ -4,7 +4,7 @@ Shapes: B images of a batch, (B, 3, size, size) as uint8.
 """
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from os import cpu_count
 from typing import Any
@@ -20,7 +20,7 @@ from tsadapt.data.transforms import Transform
 from tsadapt.data.types import Batch, Domain, Unreadable
 from tsadapt.errors import UserError
 
-__all__ = ["ImageBatches", "ImagePass", "Views", "image_pass", "workers_here"]
+__all__ = ["ImageBatches", "ImagePass", "Views", "grouped", "image_pass", "workers_here"]
 
 TRIES = 50
 """Neighbours asked in place of an image that cannot be read, before the domain is given up as damaged."""
@@ -52,11 +52,19 @@ def workers_here(asked: int | None, images: int) -> int:
     return 0 if images < 64 else min(cpu_count() or 1, 8)
 
 
+def grouped(rows: range, size: int) -> list[range]:
+    """Rows in groups of `size`, the last one maybe smaller.
+
+    >>> grouped(range(3, 8), 3)
+    [range(3, 6), range(6, 8)]
+    """
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
 def image_pass(
-    images: Images, rows: list[int], transform: Transform, at_least: int, batch: int, workers: int
+    images: Images, groups: Iterable[range], transform: Transform, at_least: int, workers: int
 ) -> Iterator[ImagePass]:
-    """The images of `rows` in their order, `batch` at a time; one that cannot be read is left out and named."""
-    groups = [rows[i : i + batch] for i in range(0, len(rows), batch)]
+    """The images of some rows, a group at a time; one that cannot be read is left out and named."""
     yield from _loader(_Decoded(images, transform, at_least), groups, _join_pass, workers)
 
 

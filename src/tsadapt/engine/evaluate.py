@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tsadapt.data.image_loader import image_pass, workers_here
+from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import Images
 from tsadapt.data.transforms import evaluation_transform
 from tsadapt.data.types import Domain, match_labels
@@ -62,9 +62,9 @@ def predict_rows(
     if isinstance(domain.x, Images):
         assert eyes is not None
         view, at_least = evaluation_transform(eyes.framing, eyes.ten_crop), 2 * eyes.framing.resize
-        count = workers_here(workers, len(domain))
+        groups, count = grouped(range(len(domain)), IMAGES_AT_ONCE), workers_here(workers, len(domain))
         with StepProgress(len(domain), 0, quiet, "image") as progress:
-            for some in image_pass(domain.x, [*range(len(domain))], view, at_least, IMAGES_AT_ONCE, count):
+            for some in image_pass(domain.x, groups, view, at_least, count):
                 if some.rows:
                     f, z = _forward(model, some.x.flatten(0, -4), device)
                     features.append(f.view(len(some.rows), -1, f.shape[1]).mean(1))

@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import zipfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tsadapt.data.image_loader import image_pass, workers_here
+from tsadapt.data.image_loader import ImagePass, grouped, image_pass, workers_here
 from tsadapt.data.images import Images
 from tsadapt.data.transforms import Framing, evaluation_transform
 from tsadapt.engine.files import write_atomically
@@ -28,7 +29,7 @@ from tsadapt.models.classifier import InputScaling
 
 __all__ = ["Features", "cache_root", "extract"]
 
-PART = 512
+PART = 128
 """Rows of one file of the cache: what a kill may cost."""
 
 BATCH = 16
@@ -62,23 +63,28 @@ def extract(
     """The features of all images, from the cache as far as they are there."""
     key = repr((images.fingerprint, backbone.fingerprint(), asdict(framing)))
     folder = cache_root() / "features" / hashlib.sha256(key.encode()).hexdigest()[:20]
-    spans = [range(start, min(start + PART, len(images))) for start in range(0, len(images), PART)]
+    spans = grouped(range(len(images)), PART)
     paths = [folder / f"rows-{span.start:09d}.npz" for span in spans]
     found = [_read(path) for path in paths]
     missing = [i for i, part in enumerate(found) if part is None]
+    rows = sum(len(spans[i]) for i in missing)
     if missing:
-        rows = [row for i in missing for row in spans[i]]
-        network = _Network(backbone, device)
-        with StepProgress(len(images), len(images) - len(rows), quiet, "image") as progress:
-            for i in missing:
-                found[i] = _compute(images, spans[i], network, framing, workers_here(workers, len(rows)), progress)
-                _write(paths[i], found[i])
+        groups = [group for i in missing for group in grouped(spans[i], BATCH)]
+        network, view = _Network(backbone, device), evaluation_transform(framing)
+        decoded = image_pass(images, groups, view, 2 * framing.resize, workers_here(workers, rows))
+        with StepProgress(len(images), len(images) - rows, quiet, "image") as progress:
+            try:
+                for i in missing:
+                    found[i] = part = _compute(decoded, len(spans[i]), network, progress)
+                    _write(paths[i], part)
+            except KeyboardInterrupt as stop:
+                raise KeyboardInterrupt("the features so far are kept; the same command goes on from there") from stop
     parts = [part for part in found if part is not None]
     return Features(
         torch.from_numpy(np.concatenate([part.x for part in parts])),
         [int(row) for part in parts for row in part.rows],
         {row: why for part in parts for row, why in part.unreadable.items()},
-        computed=sum(len(spans[i]) for i in missing),
+        computed=rows,
     )
 
 
@@ -104,23 +110,21 @@ class _Part:
     unreadable: dict[int, str]
 
 
-def _compute(
-    images: Images, span: range, network: _Network, framing: Framing, workers: int, progress: StepProgress
-) -> _Part:
-    x, rows = [np.empty((0, network.dim), np.float32)], list[int]()
+def _compute(decoded: Iterator[ImagePass], rows: int, network: _Network, progress: StepProgress) -> _Part:
+    """The features of the next `rows` images of a pass."""
+    x, kept = [np.empty((0, network.dim), np.float32)], list[int]()
     unreadable: dict[int, str] = {}
-    view = evaluation_transform(framing)
-    for some in image_pass(images, [*span], view, 2 * framing.resize, BATCH, workers):
+    while len(kept) + len(unreadable) < rows:
+        some = next(decoded)
         if some.rows:
             x.append(network(some.x))
-        rows += some.rows
+        kept += some.rows
         unreadable |= some.unreadable
         progress.advance(progress.done + len(some.rows) + len(some.unreadable))
-    return _Part(np.concatenate(x), np.array(rows, np.int64), unreadable)
+    return _Part(np.concatenate(x), np.array(kept, np.int64), unreadable)
 
 
-def _write(path: Path, part: _Part | None) -> None:
-    assert part is not None
+def _write(path: Path, part: _Part) -> None:
     buffer = io.BytesIO()
     bad_rows, reasons = np.array([*part.unreadable], np.int64), np.array([*part.unreadable.values()], str)
     np.savez(buffer, x=part.x, rows=part.rows, bad_rows=bad_rows, reasons=reasons)

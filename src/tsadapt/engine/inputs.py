@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tsadapt.data.image_loader import image_pass, workers_here
+from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import ImageRows, Images
 from tsadapt.data.transforms import Framing, ImageShape, fit_images
 from tsadapt.data.types import Domain, Unreadable
@@ -87,7 +87,7 @@ class Reader:
                 return fit_images(x[None], shape)[0]
 
             workers = workers_here(self.workers, len(domain))
-            for some in image_pass(domain.x, [*range(len(domain))], fit, 2 * shape.size, 64, workers):
+            for some in image_pass(domain.x, grouped(range(len(domain)), 64), fit, 2 * shape.size, workers):
                 rows += some.rows
                 parts += [some.x] if some.rows else []
                 unreadable |= some.unreadable
