@@ -34,6 +34,9 @@ class RunConfig:
     lambda0: float = 0.25
     beta: float = 0.1
     class_prior: str = "uniform"
+    reversal: Literal["progress", "iteration"] = "progress"
+    entropy_grad: Literal["none", "reversed"] = "none"
+    term_weight: tuple[str, ...] = ()
     estimator: Estimator = "memory"
     samples: int = 8
     mean_shift: bool = True
@@ -92,6 +95,25 @@ class RunConfig:
             if get_origin(hint) is Literal and getattr(self, field) not in get_args(hint):
                 choices = ", ".join(map(repr, get_args(hint)))
                 raise UserError(f"{field} is {getattr(self, field)!r}, expected one of {choices}.")
+
+        self.term_weights()
+
+    def term_weights(self) -> dict[str, float]:
+        """The factors of terms of the objective, by name.
+
+        >>> RunConfig("a", "b", term_weight=("domain=0.5", "mi=0")).term_weights()
+        {'domain': 0.5, 'mi': 0.0}
+        """
+        weights = {}
+        for text in self.term_weight:
+            name, _, value = text.partition("=")
+            try:
+                weights[name.strip()] = float(value)
+            except ValueError:
+                raise UserError(f"term_weight is {text!r}, expected NAME=NUMBER, such as domain=0.5.") from None
+            if not math.isfinite(weights[name.strip()]):
+                raise UserError(f"term_weight is {text!r}, expected a finite number.")
+        return weights
 
     def result_keys(self) -> dict[str, Any]:
         """Every field that the result depends on, set or not."""
@@ -158,12 +180,14 @@ def read_config(path: Path, **given: Any) -> RunConfig:
 
 def _typed(values: dict[str, Any], where: str) -> dict[str, Any]:
     """Check the values' types; a whole number will do where a fraction is asked for."""
-    out = {}
+    out: dict[str, Any] = {}
     for key, value in values.items():
         hint = get_type_hints(RunConfig)[key]
         allowed = set(get_args(hint)) if get_origin(hint) is not Literal else {str}
         allowed = allowed or {hint}
-        if float in allowed and type(value) is int:
+        if get_origin(hint) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
+            out[key] = tuple(value)
+        elif float in allowed and type(value) is int:
             out[key] = float(value)
         elif type(value) in allowed:
             out[key] = value

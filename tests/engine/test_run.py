@@ -227,7 +227,7 @@ def test_an_uneven_source_is_noted(config):
         ({"target": "digits:uci"}, "The source holds feature vectors and the target images"),
         ({"network": "lenet"}, "does not take feature vectors"),
         ({"network": "mlpp"}, "Did you mean 'mlp'"),
-        ({"method": "dan"}, "Unknown method 'dan'"),
+        ({"method": "dan"}, "Did you mean 'dann'"),
         ({"lr": float("nan")}, "lr is nan, expected a finite number"),
         ({"device": "cuda:9"}, "Device 'cuda:9' cannot be used here"),
     ],
@@ -344,7 +344,7 @@ def test_checkpoints_never_hold_broken_weights(config):
     training.step()
     with torch.no_grad():
         training.model.head.weight[0, 0] = float("nan")
-    with pytest.raises(loop.NotFiniteError, match=r"weights head\.weight"):
+    with pytest.raises(loop.NotFiniteError, match=r"weights heads\.0\.weight"):
         training.state()
 
 
@@ -367,7 +367,7 @@ def test_large_seeds_and_tiny_targets(config):
 
 def test_mistakes_leave_the_folder_free(config):
     with pytest.raises(UserError, match="Unknown method"):
-        fit(replace(config, method="dann"), Path("a"), quiet=True)
+        fit(replace(config, method="danm"), Path("a"), quiet=True)
     with pytest.raises(UserError, match="batch size of at least 2"):
         fit(replace(config, batch_size=1), Path("a"), quiet=True)
     assert not Path("a").exists()

@@ -48,6 +48,12 @@ class Fit:
     """Strength of the augmentation at the end of training (0.25)."""
     beta: Number = None
     """Weight of mutual information (0.1)."""
+    term_weight: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """NAME=NUMBER: a factor for a term of the objective, 0 leaves it out (tsadapt list methods names the terms)."""
+    reversal: Literal["progress", "iteration"] | None = None
+    """How the reversed gradient of adversarial methods grows: over the run, or over 10,000 steps as in CDAN's code."""
+    entropy_grad: Literal["none", "reversed"] | None = None
+    """Whether CDAN+E's weights carry a gradient."""
     class_prior: Text = None
     """Class shares that MI aims for: uniform, source, or a JSON file {class: share}."""
     estimator: Literal["memory", "iterative"] | None = None
@@ -126,7 +132,7 @@ class Fit:
         given: dict[str, Any] = {
             f.name: getattr(self, f.name)
             for f in fields(self)
-            if f.name in known and f.name not in flags and getattr(self, f.name) is not None
+            if f.name in known and f.name not in flags and getattr(self, f.name) not in (None, ())
         }
         if self.tsa:
             given |= {"source_term": "tsa", "mi": True}

@@ -32,7 +32,11 @@ def _names(kind: str) -> list[str]:
     if kind == "methods":
         from tsadapt.methods import METHODS
 
-        return [f"{name}: {(METHODS[name].__doc__ or '').splitlines()[0]}" for name in METHODS]
+        return [
+            f"{name}: {(METHODS[name].__doc__ or '').splitlines()[0]}"
+            + (f" Terms: {', '.join(METHODS[name].terms)}." if METHODS[name].terms else "")
+            for name in METHODS
+        ]
     if kind == "datasets":
         from tsadapt.data.open import dataset_names
 

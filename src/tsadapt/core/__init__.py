@@ -1,12 +1,15 @@
 """TSA's mathematics: functions of tensors, and memories with buffers. Knows no device, file or configuration."""
 
+from tsadapt.core.adversarial import certainty_weights, domain_loss, multilinear_map, randomized_map
 from tsadapt.core.information import mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
 from tsadapt.core.loss import TSALoss
 from tsadapt.core.memory import FeatureMemory, keeps_second_moments
 from tsadapt.core.moments import ClassMoments, ClassStatistics
+from tsadapt.core.reversal import reverse_gradient
 from tsadapt.core.sampled import sampled_cross_entropy
 from tsadapt.core.schedules import augmentation_strength, learning_rate_factor, reversal_coefficient
+from tsadapt.core.spectral import largest_singular_energy
 from tsadapt.core.transferable import transferable_cross_entropy, transferable_logits
 
 __all__ = [
@@ -16,10 +19,16 @@ __all__ = [
     "IterativeMoments",
     "TSALoss",
     "augmentation_strength",
+    "certainty_weights",
+    "domain_loss",
     "keeps_second_moments",
+    "largest_singular_energy",
     "learning_rate_factor",
+    "multilinear_map",
     "mutual_information_loss",
+    "randomized_map",
     "reversal_coefficient",
+    "reverse_gradient",
     "sampled_cross_entropy",
     "transferable_cross_entropy",
     "transferable_logits",

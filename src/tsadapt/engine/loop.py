@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,20 +14,44 @@ from tsadapt.core import learning_rate_factor, mutual_information_loss
 from tsadapt.data.image_loader import ImageBatches, Views
 from tsadapt.data.loader import PairedBatches, mixed, paired_streams, seeded
 from tsadapt.data.types import Batch, Domain, Unreadable
+from tsadapt.engine.iteration import Iteration, NotFiniteError
 from tsadapt.engine.runtime import autocast, pick_device
-from tsadapt.methods import METHODS, Head, Outputs, View
+from tsadapt.methods import METHODS, Head, Outputs, Setting, View
 from tsadapt.methods.source_terms import make_source_term
-from tsadapt.models.classifier import Classifier
+from tsadapt.models.classifier import Classifier, HeadOutput
+from tsadapt.models.digits import DIGIT_NETWORKS
+from tsadapt.selection.density import batch_a_distance
 
 __all__ = ["NotFiniteError", "Training"]
 
 
-class NotFiniteError(Exception):
-    """A term of the objective is not finite."""
+WIDTH, DIGIT_WIDTH = 1024, 500
+"""Hidden features of a discriminator (CDAN), of photographs and vectors, and of digits."""
 
-    def __init__(self, term: str, value: float, step: int) -> None:
-        super().__init__(f"The term {term!r} is {value} at step {step}.")
-        self.term, self.step = term, step
+
+@dataclass(frozen=True)
+class _Passed:
+    """Rows that went through the network: their features, what the heads made of them, and the features at that time.
+
+    `seen` is the tensor that gradients pass through, of which `features` may be a part.
+    """
+
+    seen: Tensor
+    features: Tensor
+    heads: list[HeadOutput]
+
+    def split(self, rows: int) -> "list[_Passed]":
+        """The first rows, and the others."""
+        parts = (slice(None, rows), slice(rows, None))
+        return [
+            _Passed(self.seen, self.features[p], [HeadOutput(h.features[p], h.logits[p]) for h in self.heads])
+            for p in parts
+        ]
+
+    def views(self, model: Classifier, index: Tensor, labels: Tensor | None) -> list[View]:
+        """The view with the combined logits, then that of each head; in float32."""
+        inner = [View(h.features.float(), h.logits.float(), index, labels) for h in self.heads]
+        return [View(self.features.float(), model.combined([v.logits for v in inner]), index, labels), *inner]
 
 
 class Training:
@@ -53,9 +78,14 @@ class Training:
         self.device = pick_device(config.device)
         self.model = model.to(self.device).train()
         self.prior = None if prior is None else prior.to(self.device)
-        self.method = METHODS[config.method](model.dim, model.classes).to(self.device)
-        sizes = (len(source), len(target))
-        self.source_term = make_source_term(config, sizes, model.classes, (model.dim,)).to(self.device)
+        hidden = DIGIT_WIDTH if config.network in DIGIT_NETWORKS else WIDTH
+        self.method = METHODS[config.method](Setting(model.dim, model.classes, hidden, config)).to(self.device)
+        sizes, dims = (len(source), len(target)), (model.head_dim,) * len(model.heads)
+        self.source_term = make_source_term(config, sizes, model.classes, dims).to(self.device)
+        self.extractor = nn.ModuleList([model.backbone, model.bottleneck])
+        self.heads = nn.ModuleList([model.branches, model.heads])
+        self.term_weights = config.term_weights()
+        self.seen: list[Tensor] = []
         self.with_target = self.method.needs_target or self.source_term.needs_target or config.mi
         batch_sizes = (config.batch_size or 1, config.target_batch_size or 1)
         streams = paired_streams(source, target, batch_sizes, config.seed)
@@ -75,62 +105,80 @@ class Training:
         )
         self.first_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
 
+    @property
+    def progress(self) -> float:
+        """t/T."""
+        return self.at / self.steps
+
     def step(self, describe: bool = False) -> dict[str, Any]:
         """One step; the terms of its objective, by name, and with `describe` all that is logged beside them."""
         self.at += 1
-        progress = self.at / self.steps
         # Dropout draws from torch's own generator: make it a function of the seed and the step as well.
         seed = mixed(self.config.seed, 3, self.at)
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
         for group, rate in zip(self.optimizer.param_groups, self.first_rates, strict=True):
-            group["lr"] = rate * learning_rate_factor(progress, self.config.lr_gamma * self.steps)
+            group["lr"] = rate * learning_rate_factor(self.progress, self.config.lr_gamma * self.steps)
         if not self.model.training:
             self.model.train()
         batch = self.batches.at(self.at)
         self.unreadable |= batch.unreadable
-        out = self.forward(batch, progress)
-        self.source_term.observe(out)
-        terms = self.objective(out)
-        values = {name: float(term.detach()) for name, term in terms.items()}
-        for name, value in values.items():
-            if not math.isfinite(value):
-                raise NotFiniteError(name, value, self.at)
-        self.optimizer.zero_grad()
-        torch.stack([*terms.values()]).sum().backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
-        if not describe:
-            return values
-        rate = self.optimizer.param_groups[-1]["lr"]
-        return {**values, "loss": sum(values.values()), "lr": rate, **self.source_term.describe(out)}
+        iteration = Iteration(self, batch, describe)
+        self.method.update(iteration)
+        if not describe or iteration.out is None:
+            return dict(iteration.values)
+        said: dict[str, Any] = {"loss": sum(iteration.values.values()), "lr": self.optimizer.param_groups[-1]["lr"]}
+        said |= self.source_term.describe(iteration.out) | self.method.describe(iteration.out)
+        if iteration.out.target is not None:
+            f_s, f_t = iteration.out.source.features, iteration.out.target.features
+            said["batch_a_distance"] = batch_a_distance(f_s.detach().cpu().numpy(), f_t.detach().cpu().numpy())
+        if len(iteration.values) > 1:
+            said["gradient_share"] = iteration.gradient_share
+        return {**iteration.values, **said}
 
-    def objective(self, out: Outputs) -> dict[str, Tensor]:
-        """Source term + β·MI + the method's terms, by name."""
+    def source(self, out: Outputs) -> dict[str, Tensor]:
+        """Source term and β·MI, by name."""
         term = self.config.source_term
         generator = seeded(self.config.seed, 4, self.at) if term == "sampled" else None
         terms: dict[str, Tensor] = {term: self.source_term(out, generator)}
         if self.config.mi and out.target is not None:
-            terms["mi"] = self.config.beta * mutual_information_loss(out.target.logits, self.prior)
-        return terms | self.method.losses(out)
+            terms["mi"] = self.config.beta * mutual_information_loss(_averaged_logits(out), self.prior)
+        return terms
+
+    def weight(self, name: str) -> float:
+        """The factor of a term that the config asks for; 0 leaves it out."""
+        return self.term_weights.get(name, 1.0)
+
+    def weighted(self, name: str, term: Tensor) -> Tensor:
+        """The term times its factor."""
+        weight = self.weight(name)
+        return term if weight == 1 else weight * term
 
     def forward(self, batch: Batch, progress: float) -> Outputs:
         """Both domains through the network: jointly, so that they share batch normalisation, unless told otherwise."""
-        move = self.device
-        x_s, y_s, i_s = batch.x_s.to(move), batch.y_s.to(move), batch.i_s
+        x_s, x_t = batch.x_s.to(self.device), None if batch.x_t is None else batch.x_t.to(self.device)
         with autocast(self.device, self.config.precision):
-            if batch.x_t is None or batch.i_t is None:
-                (f_s, z_s), target = self.model(x_s), None
-            elif self.config.separate_bn:
-                (f_s, z_s), (f_t, z_t) = self.model(x_s), self.model(batch.x_t.to(move))
-                target = View(f_t, z_t, batch.i_t)
+            if x_t is None or self.config.separate_bn:
+                passed = [self._through(x) for x in (x_s, x_t) if x is not None]
             else:
-                f, z = self.model(torch.cat([x_s, batch.x_t.to(move)]))
-                f_s, z_s, b = f[: len(x_s)], z[: len(x_s)], len(x_s)
-                target = View(f[b:], z[b:], batch.i_t)
-        source = View(f_s, z_s, i_s, y_s)
-        head = Head(source, target, self.model.head.weight, self.model.head.bias)
-        return Outputs(source, target, (head,), progress)
+                passed = self._through(torch.cat([x_s, x_t])).split(len(x_s))
+        self.seen = [*{id(p.seen): p.seen for p in passed}.values()]
+        source = passed[0].views(self.model, batch.i_s, batch.y_s.to(self.device))
+        target = None if batch.i_t is None else passed[1].views(self.model, batch.i_t, None)
+        heads = tuple(
+            Head(view, None if target is None else target[1 + i], linear.weight, linear.bias)
+            for i, (view, linear) in enumerate(zip(source[1:], self.model.linear_layers, strict=True))
+        )
+        return Outputs(source[0], None if target is None else target[0], heads, progress, self._classify)
+
+    def _through(self, x: Tensor) -> "_Passed":
+        f = self.model.features(x)
+        return _Passed(f, f, self.model.classify(f))
+
+    def _classify(self, features: Tensor) -> tuple[Tensor, ...]:
+        with autocast(self.device, self.config.precision):
+            return tuple(head.logits for head in self.model.classify(features))
 
     @torch.no_grad()
     def fill_memory(self) -> None:
@@ -179,3 +227,12 @@ class Training:
         self.method.load_state_dict(state["method"])
         self.source_term.load_state_dict(state["source_term"])
         self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _averaged_logits(out: Outputs) -> Tensor:
+    """Logits of the target whose softmax is the average of the heads' probabilities."""
+    assert out.target is not None
+    if len(out.heads) == 1:
+        return out.target.logits
+    log_p = torch.stack([head.target.logits.log_softmax(1) for head in out.heads if head.target is not None])
+    return log_p.logsumexp(0) - math.log(len(log_p))

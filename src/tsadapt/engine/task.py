@@ -105,7 +105,7 @@ def make_task(config: RunConfig, tell: Callable[[str], object] = str, quiet: boo
     if min(config.batch_size or 0, config.target_batch_size or 0) < 2:
         raise UserError("A batch of one row cannot be normalised: expected a batch size of at least 2.")
     inputs = eyes.backbone.dim if eyes is not None else _width(labelled)
-    architecture = Architecture(network, len(classes), inputs, config.bottleneck)
+    architecture = Architecture(network, len(classes), inputs, config.bottleneck, METHODS[config.method].heads)
     ready = Reader(architecture, eyes, pick_device(config.device), config.workers, quiet)
     source, target = (_ready(dataset, ready, tell) for dataset in (source, target))
     return Task(config, source, target, classes, architecture, prior, eyes)
@@ -145,7 +145,7 @@ def _with_eyes(
         if frozen:
             tell(
                 "note: the backbone is frozen, which is the default on a CPU: its features are computed once."
-                " --no-freeze-backbone trains it too, in hours."
+                " --no-freeze-backbone trains it too, which takes far longer."
             )
     frozen = bool(config.freeze_backbone)
     if frozen and (config.ten_crop or config.augment != "auto"):
@@ -181,8 +181,14 @@ def _width(domain: Domain) -> int:
 
 def _check_choices(config: RunConfig) -> None:
     """Everything that is known by name is there, before a folder is made for the run."""
-    METHODS[config.method]
+    method = METHODS[config.method]
     pick_device(config.device)
+    terms = (config.source_term, *(["mi"] if config.mi else []), *method.terms)
+    for name in config.term_weights():
+        if name not in terms:
+            raise UserError(unknown("term", name, terms))
+    if not any(config.term_weights().get(name, 1.0) for name in terms):
+        raise UserError("term_weight turns every term off: there is nothing left to minimise.")
     if config.source_term == "isda" and (not config.mean_shift or config.covariance != "target"):
         raise UserError("ISDA has no mean shift and no target covariance to leave out: the ablations are TSA's.")
 

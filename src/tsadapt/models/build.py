@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tsadapt.errors import UserError, unknown
 from tsadapt.models.backbones import Backbone
 from tsadapt.models.classifier import Classifier, InputScaling
-from tsadapt.models.digits import DIGIT_NETWORKS
+from tsadapt.models.digits import DIGIT_NETWORKS, DigitNetwork
 
 __all__ = ["Architecture", "build", "network_for", "network_names"]
 
@@ -27,6 +27,7 @@ class Architecture:
     classes: int
     inputs: int
     bottleneck: int | None = None
+    heads: int = 1
 
 
 def network_names() -> list[str]:
@@ -56,9 +57,7 @@ def build(architecture: Architecture, rows: Tensor | None = None, backbone: Back
     """
     name, classes = architecture.network, architecture.classes
     if name in DIGIT_NETWORKS:
-        body = DIGIT_NETWORKS[name].make()
-        scaling = InputScaling.of_pixels()
-        return Classifier(scaling, body.backbone, body.bottleneck, body.dim, classes, dropout=body.dropout)
+        return _digit_network(DIGIT_NETWORKS[name], architecture)
     if name not in VECTOR_NETWORKS:
         raise UserError(unknown("network", name, network_names()))
     k, before, pretrained = architecture.inputs, cast("nn.Module", nn.Identity()), False
@@ -68,10 +67,39 @@ def build(architecture: Architecture, rows: Tensor | None = None, backbone: Back
     else:
         scaling = InputScaling(torch.zeros(k), torch.ones(k)) if rows is None else InputScaling.of_rows(rows)
     if name == "linear":
+        if architecture.heads > 1:
+            raise UserError("The network 'linear' has one head: a method with several needs the network 'mlp'.")
         return Classifier(scaling, before, nn.Identity(), k, classes, pretrained=pretrained)
     dim = architecture.bottleneck or 256
     bottleneck = nn.Sequential(nn.Linear(k, dim), nn.BatchNorm1d(dim), nn.ReLU())
-    return Classifier(scaling, before, bottleneck, dim, classes, pretrained=pretrained)
+    if architecture.heads == 1:
+        return Classifier(scaling, before, bottleneck, dim, classes, pretrained=pretrained)
+    inner = max(dim // 2, 2)
+    branches = [_branch(dim, inner) for _ in range(architecture.heads)]
+    return Classifier(
+        scaling, before, bottleneck, dim, classes, dropout=0.5, pretrained=pretrained, branches=branches, head_dim=inner
+    )
+
+
+def _branch(dim: int, inner: int) -> nn.Module:
+    """The layers of one of several heads before its linear one (JADA: 256 → 128 → 128)."""
+    return nn.Sequential(nn.Linear(dim, inner), nn.ReLU(), nn.Dropout(), nn.Linear(inner, inner), nn.ReLU())
+
+
+def _digit_network(network: DigitNetwork, architecture: Architecture) -> Classifier:
+    """A digit network; with several heads, each has the layers of the bottleneck for itself, as in MCD and JADA."""
+    scaling, body = InputScaling.of_pixels(), network.make()
+    if architecture.heads == 1:
+        backbone, bottleneck = body.backbone, body.bottleneck
+        return Classifier(scaling, backbone, bottleneck, body.dim, architecture.classes, dropout=body.dropout)
+    branches = [body.bottleneck, *(network.make().bottleneck for _ in range(architecture.heads - 1))]
+    with torch.no_grad():
+        dim = body.backbone.eval()(torch.zeros(1, network.channels, network.size, network.size)).shape[1]
+    body.backbone.train()
+    return Classifier(
+        scaling, body.backbone, nn.Identity(), dim, architecture.classes, dropout=body.dropout, branches=branches,
+        head_dim=body.dim,
+    )  # fmt: skip
 
 
 class ChannelsLast(nn.Module):

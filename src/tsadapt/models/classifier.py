@@ -1,12 +1,15 @@
-"""The one shape every network has here: input scaling → backbone → bottleneck → linear head.
+"""The one shape every network has here: input scaling → backbone → bottleneck → one or several heads.
 
 Shapes: B samples, K features, C classes.
 """
 
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
+
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Classifier", "InputScaling"]
+__all__ = ["Classifier", "HeadOutput", "InputScaling"]
 
 
 class InputScaling(nn.Module):
@@ -41,11 +44,21 @@ class InputScaling(nn.Module):
         return cls(x.double().mean(0).float(), torch.where(deviation > 0, deviation, 1.0).float())
 
 
-class Classifier(nn.Module):
-    """A network that gives features f (B, K) and logits W f + b (B, C).
+class HeadOutput(NamedTuple):
+    """The features that go into a head's last, linear layer, and its logits."""
 
-    `dropout` acts between the features and the head: TSA's features are those before it. `pretrained` says whether the
-    backbone learns at a tenth of the others' rate, as the paper does with one that has been trained already.
+    features: Tensor
+    logits: Tensor
+
+
+class Classifier(nn.Module):
+    """A network that gives features f (B, K) and logits (B, C).
+
+    With one head the logits are W f + b. `branches` make it a network of several heads, each of layers of its own
+    between f and its linear layer; their mean logits predict. `head_dim` are the features of a linear layer: what TSA
+    calls the features of that head. `dropout` acts right before the linear layers, and TSA's features are those before
+    it. `pretrained` says whether the backbone learns at a tenth of the others' rate, as the paper does with one that
+    has been trained already.
     """
 
     def __init__(
@@ -58,22 +71,47 @@ class Classifier(nn.Module):
         *,
         dropout: float = 0.0,
         pretrained: bool = False,
+        branches: Iterable[nn.Module] = (),
+        head_dim: int | None = None,
     ) -> None:
         super().__init__()
         self.scaling, self.backbone, self.bottleneck = scaling, backbone, bottleneck
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(dim, classes)
-        self.dim, self.classes, self.pretrained = dim, classes, pretrained
+        self.branches = nn.ModuleList([*branches] or [nn.Identity()])
+        self.dim, self.head_dim, self.classes, self.pretrained = dim, head_dim or dim, classes, pretrained
+        self.heads = nn.ModuleList(nn.Linear(self.head_dim, classes) for _ in self.branches)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and logits of raw input."""
+        """Features and combined logits of raw input."""
         features = self.features(x)
-        return features, self.head(self.dropout(features))
+        return features, self.combined([head.logits for head in self.classify(features)])
 
     def features(self, x: Tensor) -> Tensor:
-        """The features that go into the head, before dropout."""
+        """The features f that go into the heads."""
         f: Tensor = self.bottleneck(self.backbone(self.scaling(x)))
         return f
+
+    def classify(self, features: Tensor) -> list[HeadOutput]:
+        """What every head makes of features (B, K)."""
+        out = []
+        for branch, head in zip(self.branches, self.heads, strict=True):
+            inner = branch(features)
+            out.append(HeadOutput(inner, head(self.dropout(inner))))
+        return out
+
+    def combined(self, logits: Sequence[Tensor]) -> Tensor:
+        """The logits that predict: the mean over the heads, whose argmax is that of their sum."""
+        return logits[0] if len(logits) == 1 else torch.stack([*logits]).mean(0)
+
+    @property
+    def head(self) -> nn.Linear:
+        """The linear layer of the only, or first, head."""
+        return self.linear_layers[0]
+
+    @property
+    def linear_layers(self) -> list[nn.Linear]:
+        """The last layer of every head."""
+        return cast("list[nn.Linear]", [*self.heads])
 
     def parameter_groups(self, lr: float) -> list[dict[str, object]]:
         """Parameters with their learning rates: backbone ×0.1 if it was trained before, all else ×1."""
