@@ -83,6 +83,13 @@ def test_an_archive_is_read_where_it_lies(root, tmp_path_factory):
         open_dataset("office-caltech:webcam")
 
 
+def test_a_class_called_like_a_domain_is_not_taken_for_it(root):
+    write_classes(root / "visda" / "validation", classes=("bus", "train"))
+    with pytest.raises(UserError, match="visda:synthetic is not here"):
+        open_dataset("visda:synthetic")
+    assert open_dataset("visda:real").train.classes == ("bus", "train")
+
+
 def test_what_is_not_here_says_where_to_get_it(root, monkeypatch):
     with pytest.raises(UserError, match=r"visda:real is not here.*ai.bu.edu/visda-2017.*TSADAPT_DATA"):
         open_dataset("visda:real")

@@ -84,6 +84,20 @@ def test_a_single_class_and_an_unlabelled_source(tmp_path):
     assert "error unlabelled" in found(flat, one)
 
 
+def test_labels_of_the_target_do_not_choose_its_rows(folders):
+    picture(1, 4, 90).save(folders[1] / "cow" / "wrong.png")
+    source, target = map(opened, folders)
+    with_labels, without = (examine(source, t, 0).bad[1] for t in (target, target.unlabelled()))
+    assert with_labels == without == {24}
+
+
+def test_what_fit_would_refuse():
+    images = from_arrays("i", np.random.default_rng(0).integers(0, 256, (9, 8, 8)), np.arange(9) % 3)
+    assert "error kinds" in found(vectors(), images)
+    wider = from_arrays("w", np.random.default_rng(0).normal(size=(30, 6)))
+    assert "error features" in found(vectors(), wider)
+
+
 def vectors(scale=1.0, seed=0):
     rng = np.random.default_rng(seed)
     return from_arrays("v", scale * rng.normal(size=(30, 4)), np.arange(30) % 3)

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,30 @@ def test_what_is_passed_over_is_noted_and_hidden_files_are_not_looked_at(tmp_pat
 
 def test_an_extra_level_is_recognised(tmp_path):
     write_classes(tmp_path / "images")
-    with pytest.raises(UserError, match=r"single class folder 'images'.*3 folders of images.*did you mean .*images"):
+    with pytest.raises(UserError, match=r"1 folder \(images\) .* 3 folders of images \(ant, bee, cow\): did you mean"):
         opened(tmp_path)
+    write_classes(tmp_path / "images2")
+    with pytest.raises(UserError, match=r"2 folders \(images, images2\) without images of their own"):
+        opened(tmp_path)
+    write_classes(tmp_path / "images2", classes=("dog",))
+    assert opened(tmp_path).classes == ("images", "images2")  # not the same folders: they may be classes
+
+
+def test_names_are_composed_and_odd_bytes_are_spelt_out(tmp_path):
+    write_classes(tmp_path, n=1, classes=("cafe\u0301", "b"))
+    odd = os.fsencode(tmp_path) + b"/b/\xff.png"
+    with open(odd, "wb") as file:
+        file.write((tmp_path / "b" / "00.png").read_bytes())
+    domain = opened(tmp_path)
+    assert domain.classes == ("b", "caf\u00e9")
+    assert domain.row_names[1] == "b/\\xff.png"
+    assert domain.x.decode(1, 1).shape == (3, 30, 40)
+
+
+def test_a_link_to_another_class_takes_nothing_from_it(tmp_path):
+    write_classes(tmp_path, n=2)
+    (tmp_path / "ant" / "similar").symlink_to(tmp_path / "bee", target_is_directory=True)
+    assert opened(tmp_path).y.tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
 
 
 def test_a_single_class_is_not_an_extra_level(tmp_path):
@@ -136,6 +159,7 @@ def test_any_path_and_label_come_back(stem, suffix, label):
         return
     assert parse_line(f"{stem}{suffix} {label}") == (stem + suffix, label)
     assert parse_line(f"{stem}{suffix}") == (stem + suffix, None)
+    assert parse_line("scan-17\t3") == ("scan-17", "3")
 
 
 def test_a_wrong_path_says_what_is_read():

@@ -24,7 +24,7 @@ def domains(tmp_path):
 def batches(domains, workers=0, with_target=True, seed=3):
     views = Views(training_transform(FRAMING, "random-crop"), evaluation_transform(FRAMING), 56, workers)
     streams = paired_streams(*domains, (6, 4), seed)
-    return ImageBatches(*domains, streams, with_target, views)
+    return ImageBatches(*domains, streams, with_target, views, last=9)
 
 
 def same(a, b):
@@ -77,7 +77,7 @@ def test_without_the_target(domains):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_unreadable_image_gives_way_to_its_neighbour_and_is_named(domains, workers):
+def test_an_unreadable_image_gives_way_to_another_and_is_named(domains, workers):
     source, _ = domains
     truncate(Path(source.x.paths[23]))
     Path(source.x.paths[0]).unlink()
@@ -88,17 +88,27 @@ def test_an_unreadable_image_gives_way_to_its_neighbour_and_is_named(domains, wo
         assert torch.equal(batch.y_s, source.y[batch.i_s])
         unreadable |= batch.unreadable
         seen += batch.i_s.tolist()
-    assert set(unreadable) == {"ant/00.png", "cow/07.png"}
-    assert "No such file" in unreadable["ant/00.png"]
+    assert set(unreadable) == {f"{source.name}: ant/00.png", f"{source.name}: cow/07.png"}
+    assert "No such file" in unreadable[f"{source.name}: ant/00.png"]
     assert not {0, 23} & set(seen)
-    assert seen.count(1) == 6  # its own, the first one's, and the last one's by way of the first
+    assert len(seen) == 48
+    again = batches(domains, 0)
+    assert [i for step in range(1, 9) for i in again.at(step).i_s.tolist()] == seen
+
+
+def test_a_whole_class_may_be_unreadable(domains):
+    source, _ = domains
+    for row in range(24):
+        if row != 17:
+            Path(source.x.paths[row]).unlink()
+    assert batches(domains).at(1).i_s.tolist() == [17] * 6
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_domain_that_is_damaged_all_over_is_given_up(domains, workers):
     for path in domains[1].x.paths:
         Path(path).write_bytes(b"")
-    with pytest.raises(UserError, match=r"15 images in a row cannot be read, the last because: the file is empty"):
+    with pytest.raises(UserError, match=r"No image of .* can be read any more, the last because: the file is empty"):
         batches(domains, workers).at(1)
 
 

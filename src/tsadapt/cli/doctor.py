@@ -39,11 +39,14 @@ class Doctor:
     def run(self) -> int:
         """Examine, and say what was found."""
         from tsadapt.data.doctor import Finding, examine
+        from tsadapt.data.lists import list_text
         from tsadapt.data.open import open_dataset
         from tsadapt.engine.files import write_json
         from tsadapt.engine.progress import StepProgress
         from tsadapt.errors import UserError
 
+        if self.workers is not None and self.workers < 0:
+            raise UserError(f"workers is {self.workers}, expected zero or more.")
         findings: list[Finding] = []
         domains: list[Domain] = []
         for name in (self.source, self.target):
@@ -55,6 +58,8 @@ class Doctor:
         if not findings:
             for domain in domains:
                 print(_summary(domain))
+                if self.fix_list is not None:
+                    list_text(domain, [], self.fix_list)  # or say at once that it cannot be listed
             target = domains[1] if self.target is not None else None
             with StepProgress(sum(map(len, domains)), 0, self.quiet, "row") as progress:
                 examined = examine(domains[0], target, self.workers, progress.advance)

@@ -45,6 +45,7 @@ class Features:
 
         from tsadapt.data.open import open_dataset
         from tsadapt.data.transforms import Framing
+        from tsadapt.data.types import match_labels
         from tsadapt.engine.files import write_atomically
         from tsadapt.engine.inputs import Eyes, Reader
         from tsadapt.engine.runtime import pick_device
@@ -52,6 +53,8 @@ class Features:
         from tsadapt.models.backbones import make_backbone
         from tsadapt.models.build import Architecture
 
+        if self.workers is not None and self.workers < 0:
+            raise UserError(f"workers is {self.workers}, expected zero or more.")
         if self.out.suffix != ".npz":
             raise UserError(f"--out is {self.out}, expected a name ending in .npz.")
         data = open_dataset(self.data)
@@ -63,6 +66,7 @@ class Features:
         architecture = Architecture("mlp", 0, backbone.dim)
         device = pick_device(self.device)
         reader = Reader(architecture, Eyes(backbone, framing, frozen=True), device, self.workers, self.quiet)
+        classes = tuple(dict.fromkeys([*(data.train.classes or ()), *(data.test.classes or ())]))
         splits = {"": data.test} if data.train is data.test else {"train_": data.train, "test_": data.test}
         arrays: dict[str, np.ndarray] = {}
         began, rows = time.monotonic(), 0
@@ -70,13 +74,13 @@ class Features:
             ready = reader(domain)
             rows += len(domain)
             arrays[f"{prefix}x"] = ready.domain.tensor.numpy()
-            if ready.domain.y is not None and ready.domain.classes is not None:
-                arrays[f"{prefix}y"] = ready.domain.y.numpy()
-                arrays["classes"] = np.array(ready.domain.classes)
+            if ready.domain.y is not None:
+                arrays[f"{prefix}y"] = match_labels(ready.domain, classes)[0].numpy()
+                arrays["classes"] = np.array(classes)
             if ready.domain.row_names is not None:
                 arrays[f"{prefix}names"] = np.array(ready.domain.row_names)
-            for name, why in ready.unreadable.items():
-                print(f"left out, it cannot be read: {name} ({why})", file=sys.stderr)
+            for row, why in ready.unreadable.items():
+                print(f"left out, it cannot be read: {domain.row_name(row)} ({why})", file=sys.stderr)
         seconds = time.monotonic() - began
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]

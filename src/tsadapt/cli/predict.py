@@ -45,27 +45,26 @@ class Predict:
         device = pick_device(self.device)
         saved = load_model(self.run_folder, device)
         domain = open_dataset(self.data, saved.columns).test
-        names = domain.row_names or tuple(map(str, range(len(domain))))
         with _output(self.out) as file:  # before the work: a place that cannot be written is known at once
             ready = Reader(saved.architecture, saved.eyes, device)(domain)
             predictions = predict_rows(saved.model, ready.domain, device, saved.eyes, quiet=False)
-            ready_names = ready.domain.row_names or names
-            errors = ready.unreadable | {ready_names[row]: why for row, why in predictions.unreadable.items()}
+            errors = ready.unreadable | {ready.rows[row]: why for row, why in predictions.unreadable.items()}
             writer = csv.writer(file, lineterminator="\n")
             extra = [f"p({name})" for name in saved.classes] if self.probabilities else []
             error_column = ["error"] if domain.kind == "file" else []
             writer.writerow(["row", "class", "confidence", *extra, *error_column])
             rows = iter(predictions.probabilities)
-            for name in names:
-                if name in errors:
-                    writer.writerow([name, "", "", *("" for _ in extra), errors[name]])
+            for row in range(len(domain)):
+                name = domain.row_name(row)
+                if row in errors:
+                    writer.writerow([name, "", "", *("" for _ in extra), errors[row]])
                     continue
                 p = next(rows)
                 best = int(p.argmax())
                 more = [f"{value:.6g}" for value in p] if self.probabilities else []
                 writer.writerow([name, saved.classes[best], f"{p[best]:.6g}", *more, *("" for _ in error_column)])
         if self.out is not None:
-            print(f"{len(names) - len(errors)} predictions written to {self.out}", file=sys.stderr)
+            print(f"{len(domain) - len(errors)} predictions written to {self.out}", file=sys.stderr)
         if errors:
             print(f"{len(errors)} images cannot be read; the CSV says which", file=sys.stderr)
         return 0

@@ -73,7 +73,7 @@ def load_table(path: Path, columns: tuple[str, ...] | None = None) -> Dataset:
     import pandas
 
     try:
-        frame = _read_csv(path) if path.suffix == ".csv" else pandas.read_parquet(path)
+        frame = _read_csv(path) if path.suffix.lower() == ".csv" else pandas.read_parquet(path)
     except ImportError as error:
         raise UserError(f"{path}: reading Parquet needs an extra: pip install 'tsadapt[tables]'.") from error
     except (ValueError, OSError) as error:

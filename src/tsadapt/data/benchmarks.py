@@ -130,7 +130,15 @@ def _homes(benchmark: Benchmark, root: Path) -> list[Path]:
     near = [f for f in sorted(root.iterdir()) if f.is_dir() and f.name.lower() in names]
     if root.name.lower() in names:
         near.append(root)
-    return [home for f in near for home in (f, *sorted(inner for inner in f.iterdir() if inner.is_dir()))]
+    # A domain's own folder is no home: one of its classes may be called like another domain (VisDA-2017's "train").
+    domains = {d.lower() for d in benchmark.domains} | {
+        s.lower() for names in benchmark.folders.values() for s in names
+    }
+    return [
+        home
+        for f in near
+        for home in (f, *sorted(i for i in f.iterdir() if i.is_dir() and i.name.lower() not in domains))
+    ]
 
 
 def _resolve(path: str, listed_in: Path, homes: list[Path], spellings: set[str]) -> Path:
@@ -154,7 +162,9 @@ def _from_tar(archive: Path, spellings: set[str], full: str) -> Domain | None:
             for member in tar:
                 parts = [p for p in member.name.split("/") if p not in ("", ".")]
                 where = next((i for i, p in enumerate(parts) if p.lower() in spellings), None)
-                if member.isfile() and where is not None and len(parts) > where + 2 and is_image(member.name):
+                hidden = any(part.startswith(".") for part in parts)
+                deep = where is not None and len(parts) > where + 2
+                if member.isfile() and deep and where is not None and not hidden and is_image(member.name):
                     inside = "/".join(parts[where + 1 :])
                     rows.append((parts[where + 1], inside, member.offset_data, member.size))
     except (tarfile.TarError, OSError, EOFError) as error:

@@ -64,7 +64,19 @@ def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
     if most > UNEVEN * max(least, 1):
         ends = [f"{name} ({n:,})" for name, n in counts.items() if n in (most, least)]
         found.append(Finding("warning", "imbalance", f"The source's classes are very uneven: {few(ends)}."))
-    if target is not None and target.y is not None and target.classes is not None:
+    if target is None:
+        return found
+    if (source.kind == "vector") != (target.kind == "vector"):
+        kinds = " and the target ".join("feature vectors" if d.kind == "vector" else "images" for d in (source, target))
+        text = f"The source holds {kinds}: expected the same kind of data on both sides."
+        found.append(Finding("error", "kinds", text))
+    elif source.kind == "vector" and source.tensor.shape[1] != target.tensor.shape[1]:
+        text = (
+            f"The source has {source.tensor.shape[1]} features a row and the target {target.tensor.shape[1]}: expected"
+            " the same features, in the same order."
+        )
+        found.append(Finding("error", "features", text))
+    if target.y is not None and target.classes is not None:
         text = "The target has labels: they judge the result and are used for nothing else."
         found += [Finding("note", "labels", text), *_one_sided(source, target)]
     return found
@@ -89,6 +101,9 @@ def _one_sided(source: Domain, target: Domain) -> list[Finding]:
             f"{name!r} looks like the source's {plain[_plain(name)]!r}" for name in strange if _plain(name) in plain
         ]
         hint = f" {few(alike)}: give them the same name." if alike else ""
+        if not ours & theirs:
+            text = f"None of the target's classes ({few(strange)}) is a class of the source ({few(sorted(ours))}): they"
+            return [Finding("warning", "one-sided", f"{text} are taken for no labels at all.{hint}")]
         text = f"The target has classes the source does not: {few(strange)}. Their rows count as errors.{hint}"
         found.append(Finding("warning", "one-sided", text))
     absent = sorted(ours - theirs)
@@ -126,10 +141,10 @@ def examine(
         digests.append(mine)
         if unreadable:
             drop |= set(unreadable)
-            names = [f"{_name(domain, row)} ({why})" for row, why in unreadable.items()]
+            names = [f"{domain.row_name(row)} ({why})" for row, why in unreadable.items()]
             text = f"{len(unreadable)} of {len(domain):,} images of {domain.name} cannot be read: {few(names)}."
             found.append(Finding("error", "unreadable", text))
-        found += _duplicates(domain, mine, drop)
+        found += _duplicates(domain, mine, drop, by_label=domain is source)
     if target is not None:
         found += _shared(source, target, *digests)
     return Examined(found + _ranges(source, target), bad)
@@ -154,8 +169,8 @@ def _pixel_digest(image: Tensor) -> Tensor:
     return torch.tensor(list(hashlib.sha256(content).digest()), dtype=torch.uint8)
 
 
-def _duplicates(domain: Domain, digests: dict[int, bytes], drop: set[int]) -> list[Finding]:
-    """Rows of a domain with equal content; all but the first are dropped, and all where their labels disagree."""
+def _duplicates(domain: Domain, digests: dict[int, bytes], drop: set[int], by_label: bool) -> list[Finding]:
+    """Rows of a domain with equal content; all but the first are dropped, or all where labels disagree (`by_label`)."""
     groups: dict[bytes, list[int]] = {}
     for row, digest in digests.items():
         groups.setdefault(digest, []).append(row)
@@ -165,12 +180,12 @@ def _duplicates(domain: Domain, digests: dict[int, bytes], drop: set[int]) -> li
     labels = domain.y
     torn = [rows for rows in same if labels is not None and len(set(labels[rows].tolist())) > 1]
     for rows in same:
-        drop |= set(rows if rows in torn else rows[1:])
-    pairs = [" = ".join(_name(domain, row) for row in rows[:2]) for rows in same]
+        drop |= set(rows if by_label and rows in torn else rows[1:])
+    pairs = [" = ".join(domain.row_name(row) for row in rows[:2]) for rows in same]
     text = f"{sum(len(rows) - 1 for rows in same)} rows of {domain.name} are copies of others: {few(pairs)}."
     found = [Finding("warning", "duplicates", text)]
     if torn:
-        pairs = [" = ".join(_name(domain, row) for row in rows[:2]) for rows in torn]
+        pairs = [" = ".join(domain.row_name(row) for row in rows[:2]) for rows in torn]
         text = f"Copies of {len(torn)} rows of {domain.name} are in different classes: {few(pairs)}."
         found.append(Finding("warning", "torn", text))
     return found
@@ -181,7 +196,7 @@ def _shared(source: Domain, target: Domain, ours: dict[int, bytes], theirs: dict
     both = [(rows[digest], row) for row, digest in theirs.items() if digest in rows]
     if not both:
         return []
-    pairs = [f"{_name(source, a)} = {_name(target, b)}" for a, b in both]
+    pairs = [f"{source.row_name(a)} = {target.row_name(b)}" for a, b in both]
     text = (
         f"{len(both)} of {len(target):,} rows of the target are in the source too: {few(pairs)}. The accuracy on the"
         " target will look better than it is."
@@ -217,7 +232,3 @@ def _ranges(source: Domain, target: Domain | None) -> list[Finding]:
             text = f"The mean brightness of the source is {a:.0%}, the target's {b:.0%}: is one of them inverted?"
             found.append(Finding("warning", "range", text))
     return found
-
-
-def _name(domain: Domain, row: int) -> str:
-    return domain.row_names[row] if domain.row_names else f"row {row}"

@@ -1,6 +1,7 @@
 """A folder of images: class folders give labels, a flat folder has none."""
 
 import os
+import unicodedata
 from pathlib import Path
 
 import torch
@@ -22,7 +23,7 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
     flat: list[str] = []
     classes: dict[str, list[str]] = {}
     strays: list[str] = []
-    for path in _files(root):
+    for path in sorted(_files(root)):
         top, slash, _ = path.partition("/")
         if not is_image(path):
             strays.append(path)
@@ -36,7 +37,7 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
     if not classes:
         if not flat:
             raise UserError(f"{name} has no images: expected files ending in {', '.join(SUFFIXES[:5])} … below it.")
-        return Domain(name, ImageFiles(root / p for p in flat), row_names=tuple(flat), notes=tuple(notes))
+        return Domain(name, ImageFiles(root / p for p in flat), row_names=tuple(map(_shown, flat)), notes=tuple(notes))
     if flat:
         notes.append(f"{name}: {_counted(flat, 'image')} beside the class folders, passed over: {few(flat)}.")
     empty = sorted(
@@ -46,27 +47,33 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
     )
     if empty:
         notes.append(f"{name}: {_counted(empty, 'folder')} without any image: {few(empty)}.")
-    found = tuple(sorted(classes))
-    inner = _inner_folders(classes)
-    if inner:
-        raise UserError(
-            f"{name} has the single class folder {found[0]!r}, which itself holds {len(inner)} folders of images"
-            f" ({few(inner)}): did you mean {root / found[0]}?"
-        )
-    rows = [path for c in found for path in sorted(classes[c])]
+    _refuse_nesting(root, name, classes)
+    found = sorted(classes)
+    rows = [path for c in found for path in classes[c]]
     y = torch.tensor([i for i, c in enumerate(found) for _ in classes[c]])
-    return Domain(name, ImageFiles(root / p for p in rows), y, found, row_names=tuple(rows), notes=tuple(notes))
+    return Domain(
+        name,
+        ImageFiles(root / p for p in rows),
+        y,
+        tuple(map(_shown, found)),
+        row_names=tuple(map(_shown, rows)),
+        notes=tuple(notes),
+    )
 
 
-def _inner_folders(classes: dict[str, list[str]]) -> list[str]:
-    """The folders below a single class folder that holds no image itself: an extra level, and no class."""
-    if len(classes) != 1:
-        return []
-    (paths,) = classes.values()
-    if any(path.count("/") < 2 for path in paths):
-        return []
-    inner = sorted({path.split("/")[1] for path in paths})
-    return inner if len(inner) > 1 else []
+def _refuse_nesting(root: Path, name: str, classes: dict[str, list[str]]) -> None:
+    """Say so if the folders are a level above the classes: none has an image itself, and all have the same folders."""
+    inner = []
+    for paths in classes.values():
+        if any(path.count("/") < 2 for path in paths):
+            return
+        inner.append(sorted({path.split("/")[1] for path in paths}))
+    if len(inner[0]) > 1 and all(folders == inner[0] for folders in inner):
+        tops = sorted(classes)
+        raise UserError(
+            f"{name} has {_counted(tops, 'folder')} ({few(tops)}) without images of their own, each with the same"
+            f" {len(inner[0])} folders of images ({few(inner[0])}): did you mean {root / tops[0]}?"
+        )
 
 
 def is_image(path: str) -> bool:
@@ -78,17 +85,25 @@ def _counted(things: list[str], what: str) -> str:
     return f"1 {what}" if len(things) == 1 else f"{len(things)} {what}s"
 
 
-def _files(root: Path) -> list[str]:
-    """Every file below `root`, as a path relative to it with slashes, sorted; links are followed, circles are not."""
+def _shown(path: str) -> str:
+    """A name as it is shown and compared: composed as people type it, with bytes that are no UTF-8 spelt out."""
+    return unicodedata.normalize("NFC", os.fsencode(path).decode("utf-8", "backslashreplace"))
+
+
+def _files(root: Path, inside: str = "", above: frozenset[str] = frozenset()) -> list[str]:
+    """Every file below `root`, as a path relative to it with slashes; links are followed, circles are not."""
+    here = os.path.join(root, inside)
+    real = os.path.realpath(here)
+    if real in above:
+        return []
     found: list[str] = []
-    seen: set[str] = set()
-    for folder, folders, files in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
-        inside = Path(folder).relative_to(root)
-        found += [(inside / f).as_posix() for f in files if not f.startswith(".")]
-    return sorted(found)
+    with os.scandir(here) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            path = f"{inside}/{entry.name}" if inside else entry.name
+            if entry.is_dir():
+                found += _files(root, path, above | {real})
+            else:
+                found.append(path)
+    return found

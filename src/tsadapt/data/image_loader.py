@@ -3,10 +3,12 @@
 Shapes: B images of a batch, (B, 3, size, size) as uint8.
 """
 
+import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from os import cpu_count
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,13 +19,13 @@ from torch.utils.data import Dataset as TorchDataset
 from tsadapt.data.images import Images, UnreadableImageError
 from tsadapt.data.loader import RowStream, mixed, pass_over
 from tsadapt.data.transforms import Transform
-from tsadapt.data.types import Batch, Domain, Unreadable
+from tsadapt.data.types import Batch, Domain
 from tsadapt.errors import UserError
 
 __all__ = ["ImageBatches", "ImagePass", "Views", "grouped", "image_pass", "workers_here"]
 
 TRIES = 50
-"""Neighbours asked in place of an image that cannot be read, before the domain is given up as damaged."""
+"""Images drawn in place of one that cannot be read, before all are tried one after another."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def workers_here(asked: int | None, images: int) -> int:
     """How many processes decode: as asked, else one a core up to eight, and none for a handful of images."""
     if asked is not None:
         return asked
-    return 0 if images < 64 else min(cpu_count() or 1, 8)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 0 if images < 64 else min(cores, 8)
 
 
 def grouped(rows: range, size: int) -> list[range]:
@@ -65,24 +68,30 @@ def image_pass(
     images: Images, groups: Iterable[range], transform: Transform, at_least: int, workers: int
 ) -> Iterator[ImagePass]:
     """The images of some rows, a group at a time; one that cannot be read is left out and named."""
-    yield from _loader(_Decoded(images, transform, at_least), groups, _join_pass, workers)
+    yield from _watched(_loader(_Decoded(images, transform, at_least), groups, _join_pass, workers))
 
 
 class ImageBatches:
     """Batches of both domains from image files; the counterpart of `PairedBatches`.
 
     What a step sees is a function of (seed, step): each image is transformed under a seed of its own. Steps asked for
-    one after another are prepared ahead by the workers. An image that cannot be read gives way to the next one of its
-    domain, and is named in the batch.
+    one after another, up to `last`, are prepared ahead by the workers. An image that cannot be read gives way to
+    another one of its domain, and is named in the batch.
     """
 
     def __init__(
-        self, source: Domain, target: Domain, streams: tuple[RowStream, RowStream], with_target: bool, views: Views
+        self,
+        source: Domain,
+        target: Domain,
+        streams: tuple[RowStream, RowStream],
+        with_target: bool,
+        views: Views,
+        last: int,
     ) -> None:
         if source.y is None or not isinstance(source.x, Images) or not isinstance(target.x, Images):
             raise ValueError("both domains are of images, and the source has labels")
         self.source, self.target, self.with_target, self.y_s = source, target, with_target, source.y
-        self.streams, self.views = streams, views
+        self.streams, self.views, self.last = streams, views, last
         self._images = (source.x, target.x) if with_target else (source.x,)
         self._next: int | None = None
         self._iterator: Iterator[Any] = iter(())
@@ -90,7 +99,7 @@ class ImageBatches:
     def at(self, step: int) -> Batch:
         """The batch of step 1, 2, …"""
         if step != self._next:
-            self._iterator = iter(self._steps(self.streams, step, None, self.views.train))
+            self._iterator = iter(self._steps(self.streams, step, self.last, self.views.train))
         self._next = step + 1
         return self._batch(next(self._iterator))
 
@@ -100,22 +109,19 @@ class ImageBatches:
         for joined in self._steps(streams, 1, last, self.views.test):
             yield self._batch(joined)
 
-    def _steps(self, streams: tuple[RowStream, ...], first: int, last: int | None, view: Transform) -> Any:
+    def _steps(self, streams: tuple[RowStream, ...], first: int, last: int, view: Transform) -> Any:
         dataset = _Replaced(self._images, view, self.views.at_least)
         steps = _Steps(streams[: len(self._images)], first, last)
-        return _loader(dataset, steps, _join_samples, self.views.workers)
+        return _watched(_loader(dataset, steps, _join_samples, self.views.workers))
 
     def _batch(self, joined: "_Joined") -> Batch:
         domains = (self.source, self.target)
-        unreadable: Unreadable = {}
-        for role, row, why in joined.unreadable:
-            names = domains[role].row_names
-            unreadable[names[row] if names else str(row)] = why
         if joined.lost is not None:
-            raise UserError(
-                f"{domains[joined.lost].name}: {len(joined.unreadable)} images in a row cannot be read, the last"
-                f" because: {joined.unreadable[-1][2]}. Look at them with tsadapt doctor."
-            )
+            why = joined.unreadable[-1][2]
+            raise UserError(f"No image of {domains[joined.lost].name} can be read any more, the last because: {why}.")
+        unreadable = {
+            f"{domains[role].name}: {domains[role].row_name(row)}": why for role, row, why in joined.unreadable
+        }
         b, rows = joined.source, torch.tensor(joined.rows)
         i_s, i_t = (rows, None) if not self.with_target else (rows[:b], rows[b:])
         return Batch(joined.x[:b], self.y_s[i_s], i_s, None if i_t is None else joined.x[b:], i_t, unreadable)
@@ -164,41 +170,41 @@ def _join_pass(decoded: "list[tuple[int, Tensor | str]]") -> ImagePass:
 class _Steps:
     """The keys (role, row, seed) of the images of one step after another."""
 
-    def __init__(self, streams: tuple[RowStream, ...], first: int, last: int | None) -> None:
+    def __init__(self, streams: tuple[RowStream, ...], first: int, last: int) -> None:
         self.streams, self.first, self.last = streams, first, last
 
     def __iter__(self) -> Iterator[list[tuple[int, int, int]]]:
-        step = self.first
-        while self.last is None or step <= self.last:
+        for step in range(self.first, self.last + 1):
             yield [
                 (role, row, mixed(stream.seed, 6, role, step, slot))
                 for role, stream in enumerate(self.streams)
                 for slot, row in enumerate(stream.rows_at(step).tolist())
             ]
-            step += 1
 
 
 class _Replaced(TorchDataset[_Sample]):
-    """From a key to its image, or to the next one of its domain that can be read."""
+    """From a key to its image, or to another one of its domain, drawn by the key's seed, that can be read."""
 
     def __init__(self, images: tuple[Images, ...], view: Transform, at_least: int) -> None:
         self.images, self.view, self.at_least = images, view, at_least
 
     def __getitem__(self, key: tuple[int, int, int]) -> _Sample:
-        role, row, seed = key
-        images, unreadable = self.images[role], {}
-        for _ in range(min(TRIES, len(images))):
+        role, first, seed = key
+        images, unreadable = self.images[role], dict[int, str]()
+        others = (mixed(seed, i) % len(images) for i in range(TRIES))
+        for row in chain([first], others, range(len(images))):
+            if row in unreadable:
+                continue
             try:
                 image = images.decode(row, self.at_least)
             except UnreadableImageError as error:
                 unreadable[row] = str(error)
-                row = (row + 1) % len(images)
                 continue
             # The transforms draw from torch's own generator, which belongs to the training when there is no worker.
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
                 return _Sample(role, row, self.view(image), unreadable)
-        return _Sample(role, row, None, unreadable)
+        return _Sample(role, first, None, unreadable)
 
 
 class _Decoded(TorchDataset["tuple[int, Tensor | str]"]):
@@ -215,15 +221,29 @@ class _Decoded(TorchDataset["tuple[int, Tensor | str]"]):
 
 
 def _loader(dataset: TorchDataset[Any], groups: Any, join: Callable[[list[Any]], Any], workers: int) -> Any:
+    # Forked workers have the transforms and torchvision as they are here; other ways would import them anew.
+    fork = workers and "fork" in multiprocessing.get_all_start_methods()
     return DataLoader(
         dataset,
         batch_sampler=groups,
         collate_fn=join,
         num_workers=workers,
-        prefetch_factor=4 if workers else None,
+        prefetch_factor=2 if workers else None,
+        multiprocessing_context="fork" if fork else None,
         worker_init_fn=_quiet_worker,
         generator=torch.Generator(),  # or else it would draw from the training's
     )
+
+
+def _watched(loader: Iterable[Any]) -> Iterator[Any]:
+    """What a loader gives; a worker that died, for want of memory as a rule, is one clear line."""
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        reason = str(error).splitlines()[0]
+        raise UserError(f"A process that decodes images ended: {reason} Fewer may help: --workers 0.") from error
 
 
 def _quiet_worker(number: int) -> None:

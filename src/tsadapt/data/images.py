@@ -54,7 +54,7 @@ class Images(ABC):
         """A hash of all images in their order, whatever they are called."""
         whole = hashlib.sha256()
         with ThreadPoolExecutor(READERS) as pool:
-            for digest in pool.map(self.digest, range(len(self)), chunksize=64):
+            for digest in pool.map(self.digest, range(len(self))):
                 whole.update(len(digest).to_bytes(1, "big") + digest)
         return whole.hexdigest()[:16]
 
@@ -133,12 +133,22 @@ def decode(data: bytes, at_least: int) -> Tensor:
             image: Image.Image = Image.open(io.BytesIO(data))
             image.draft("RGB", (at_least, at_least))
             image = ImageOps.exif_transpose(image)
-            if image.mode.startswith("I"):  # 16 bits a pixel, which Pillow would cut off at 255
-                image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+            if image.mode[0] in "IF":  # more than 8 bits a pixel, which Pillow would cut off at 255
+                image = Image.fromarray(_eight_bits(np.asarray(image)))
             pixels = np.array(image.convert("RGB"))
     except Exception as error:  # parsers of damaged files raise anything
         raise UnreadableImageError(_reason(error, data)) from error
     return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def _eight_bits(x: np.ndarray) -> np.ndarray:
+    """Grey values as bytes: fractions up to 1 and 16-bit numbers are scaled, 0…255 stays."""
+    top = float(x.max())
+    if x.dtype == np.uint16 or top > 255:
+        x = x / 257
+    elif x.dtype.kind == "f" and top <= 1:
+        x = x * 255
+    return x.clip(0, 255).round().astype(np.uint8)
 
 
 def _reason(error: Exception, data: bytes) -> str:

@@ -35,8 +35,8 @@ def parse_line(line: str) -> tuple[str, str | None]:
     match = LINE.match(line)
     if match:
         return match["path"], match["label"]
-    path, _, label = line.rpartition(" ")
-    return (path.strip(), label) if path else (line, None)
+    path, *label = line.rsplit(None, 1)
+    return path.strip(), label[0] if label else None
 
 
 def read_list(path: Path) -> list[tuple[str, str | None]]:

@@ -19,6 +19,9 @@ Transform = Callable[[Tensor], Tensor]
 Augment = Literal["random-crop", "center-crop"]
 """How training images are varied: a random part of them, or a flip alone as VisDA-2017's protocol has it."""
 
+THIN = 8
+"""Times that an image may be as long as wide before its ends are cut off."""
+
 CHUNK = 4096
 """Images resized at once."""
 
@@ -96,8 +99,23 @@ def training_transform(framing: Framing, augment: Augment) -> Transform:
 
 
 def _resize(framing: Framing) -> Any:
-    size = framing.resize if framing.keep_aspect else (framing.resize, framing.resize)
-    return _transforms().Resize(size, interpolation=_mode(framing), antialias=True)
+    v2 = _transforms()
+    if not framing.keep_aspect:
+        return v2.Resize((framing.resize, framing.resize), interpolation=_mode(framing), antialias=True)
+    return v2.Compose([not_too_thin, v2.Resize(framing.resize, interpolation=_mode(framing), antialias=True)])
+
+
+def not_too_thin(image: Tensor) -> Tensor:
+    """The middle of an image more than `THIN` times as long as wide: a strip would grow huge when its short side does.
+
+    >>> import torch
+    >>> not_too_thin(torch.zeros(3, 2, 900)).shape
+    torch.Size([3, 2, 16])
+    """
+    h, w = image.shape[-2:]
+    rows, columns = min(h, THIN * w), min(w, THIN * h)
+    top, left = (h - rows) // 2, (w - columns) // 2
+    return image[..., top : top + rows, left : left + columns]
 
 
 def _mode(framing: Framing) -> Any:

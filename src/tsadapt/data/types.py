@@ -17,8 +17,8 @@ __all__ = ["Batch", "Dataset", "Domain", "Unreadable", "match_labels"]
 
 Kind = Literal["image", "vector", "file"]
 
-Unreadable = dict[str, str]
-"""Images that could not be decoded: their names, and why."""
+Unreadable = dict[int, str]
+"""Images of a domain that could not be decoded: their rows, and why."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Domain:
     """Rows in memory, or images that are read when needed, with labels (indices into `classes`) if they are known.
 
     `row_names` are what `predict` calls the rows: paths of images; None means their numbers. `columns` are the names of
-    a table's features. `notes` are what a user should hear of how the data was found.
+    a table's features. `notes` are what a user should hear of how the data was found. `origin` is the
+    fingerprint of what the rows were computed from.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Domain:
     row_names: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    origin: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.x) == 0:
@@ -78,8 +80,14 @@ class Domain:
             row_names=None if self.row_names is None else tuple(self.row_names[row] for row in rows),
         )
 
+    def row_name(self, row: int) -> str:
+        """What a row is called: its path, or its number."""
+        return self.row_names[row] if self.row_names else str(row)
+
     def fingerprint(self) -> str:
-        """A hash of the rows, without the labels: data that changed is noticed."""
+        """A hash of the rows as they were given, without the labels: data that changed is noticed."""
+        if self.origin is not None:
+            return self.origin
         if isinstance(self.x, Images):
             return self.x.fingerprint
         return _hash(repr((tuple(self.x.shape), self.x.dtype)).encode(), self.x.contiguous().numpy().tobytes())
@@ -105,7 +113,7 @@ class Dataset:
 class Batch:
     """Source rows with labels, target rows without; i_s and i_t are the rows' indices in their domains.
 
-    `unreadable` names the images that could not be decoded and gave way to others.
+    `unreadable` names the images (and their domain) that could not be decoded and gave way to others, and says why.
     """
 
     x_s: Tensor
@@ -113,7 +121,7 @@ class Batch:
     i_s: Tensor
     x_t: Tensor | None
     i_t: Tensor | None
-    unreadable: Unreadable = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
 
 
 def match_labels(domain: Domain, classes: tuple[str, ...]) -> tuple[Tensor, list[str]]:

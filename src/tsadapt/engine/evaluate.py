@@ -13,7 +13,7 @@ from torch import Tensor
 from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import Images
 from tsadapt.data.transforms import evaluation_transform
-from tsadapt.data.types import Domain, match_labels
+from tsadapt.data.types import Domain, Unreadable, match_labels
 from tsadapt.engine.inputs import Eyes
 from tsadapt.engine.progress import StepProgress
 from tsadapt.engine.runtime import autocast
@@ -36,7 +36,7 @@ class Predictions:
     features: np.ndarray
     logits: np.ndarray
     rows: list[int]
-    unreadable: dict[int, str]
+    unreadable: Unreadable
 
     @property
     def probabilities(self) -> np.ndarray:
@@ -58,7 +58,7 @@ def predict_rows(
     """
     model.eval()
     features, logits, rows = list[Tensor](), list[Tensor](), list[int]()
-    unreadable: dict[int, str] = {}
+    unreadable: Unreadable = {}
     if isinstance(domain.x, Images):
         assert eyes is not None
         view, at_least = evaluation_transform(eyes.framing, eyes.ten_crop), 2 * eyes.framing.resize

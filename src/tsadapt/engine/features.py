@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tsadapt.data.image_loader import ImagePass, grouped, image_pass, workers_here
-from tsadapt.data.images import Images
+from tsadapt.data.images import Images, UnreadableImageError
 from tsadapt.data.transforms import Framing, evaluation_transform
 from tsadapt.engine.files import write_atomically
 from tsadapt.engine.progress import StepProgress
@@ -61,11 +61,11 @@ def extract(
     quiet: bool = False,
 ) -> Features:
     """The features of all images, from the cache as far as they are there."""
-    key = repr((images.fingerprint, backbone.fingerprint(), asdict(framing)))
+    key = repr((images.fingerprint, backbone.fingerprint(), asdict(framing), PART))
     folder = cache_root() / "features" / hashlib.sha256(key.encode()).hexdigest()[:20]
     spans = grouped(range(len(images)), PART)
     paths = [folder / f"rows-{span.start:09d}.npz" for span in spans]
-    found = [_read(path) for path in paths]
+    found = [_read(path, span, images) for path, span in zip(paths, spans, strict=True)]
     missing = [i for i, part in enumerate(found) if part is None]
     rows = sum(len(spans[i]) for i in missing)
     if missing:
@@ -136,11 +136,21 @@ def _write(path: Path, part: _Part) -> None:
         ) from error
 
 
-def _read(path: Path) -> _Part | None:
-    """A part of the cache; None if it is not there, or damaged."""
+def _read(path: Path, span: range, images: Images) -> _Part | None:
+    """A part of the cache; None if it is not there, or damaged, or if an image of it can be read now after all."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             bad = zip(arrays["bad_rows"].tolist(), arrays["reasons"].tolist(), strict=True)
-            return _Part(arrays["x"], arrays["rows"], dict(bad))
+            part = _Part(arrays["x"], arrays["rows"], dict(bad))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
+    whole = len(part.x) == len(part.rows) and sorted([*part.rows.tolist(), *part.unreadable]) == [*span]
+    return part if whole and not any(_readable(images, row) for row in part.unreadable) else None
+
+
+def _readable(images: Images, row: int) -> bool:
+    try:
+        images.decode(row, 1)
+    except UnreadableImageError:
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -33,9 +34,10 @@ class Eyes:
 
 @dataclass(frozen=True)
 class Ready:
-    """A domain as the network takes it, and the images that could not be read and are no part of it."""
+    """A domain as the network takes it: `rows` of the one given, without the images that could not be read."""
 
     domain: Domain
+    rows: list[int]
     unreadable: Unreadable
 
 
@@ -63,17 +65,16 @@ class Reader:
         if domain.tensor.shape[1] != self.architecture.inputs:
             found = domain.tensor.shape[1]
             raise UserError(f"{domain.name} has {found} features a row, expected {self.architecture.inputs}.")
-        return Ready(domain, {})
+        return _all(domain)
 
     def _seen(self, domain: Domain, eyes: Eyes) -> Ready:
         images = domain.x if isinstance(domain.x, Images) else ImageRows(domain.x)
         if not eyes.frozen:
-            return Ready(replace(domain, x=images), {})
+            return _all(replace(domain, x=images))
         if not self.quiet:
             _say(f"features of {domain.name}: {len(images):,} images through {eyes.backbone.name} …")
         features = extract(images, eyes.backbone, eyes.framing, self.device, self.workers, self.quiet)
-        kept, unreadable = _readable(domain, features.rows, features.unreadable)
-        return Ready(replace(kept, x=features.x), unreadable)
+        return _some(domain, features.rows, features.unreadable, features.x)
 
     def _small_images(self, domain: Domain, shape: ImageShape) -> Ready:
         """Images for a digit network, in memory; files are decoded once."""
@@ -81,19 +82,15 @@ class Reader:
             raise UserError(f"{domain.name} holds feature vectors, but this model was trained on images.")
         if isinstance(domain.x, Images):
             rows, parts = list[int](), list[torch.Tensor]()
-            unreadable: dict[int, str] = {}
-
-            def fit(x: torch.Tensor) -> torch.Tensor:
-                return fit_images(x[None], shape)[0]
-
+            unreadable: Unreadable = {}
+            fit = partial(_fitted, shape=shape)
             workers = workers_here(self.workers, len(domain))
             for some in image_pass(domain.x, grouped(range(len(domain)), 64), fit, 2 * shape.size, workers):
                 rows += some.rows
                 parts += [some.x] if some.rows else []
                 unreadable |= some.unreadable
-            kept, named = _readable(domain, rows, unreadable)
-            return Ready(replace(kept, x=torch.cat(parts)), named)
-        return Ready(replace(domain, x=fit_images(domain.x, shape)), {})
+            return _some(domain, rows, unreadable, torch.cat(parts) if parts else torch.empty(0))
+        return _all(replace(domain, x=fit_images(domain.x, shape)))
 
 
 def image_shape(architecture: Architecture) -> ImageShape | None:
@@ -102,14 +99,21 @@ def image_shape(architecture: Architecture) -> ImageShape | None:
     return None if network is None else ImageShape(network.channels, network.size, network.crop)
 
 
-def _readable(domain: Domain, rows: list[int], unreadable: dict[int, str]) -> tuple[Domain, Unreadable]:
-    """The rows of a domain that could be read, and the others by name."""
+def _fitted(image: torch.Tensor, shape: ImageShape) -> torch.Tensor:
+    return fit_images(image[None], shape)[0]
+
+
+def _all(domain: Domain) -> Ready:
+    return Ready(domain, [*range(len(domain))], {})
+
+
+def _some(domain: Domain, rows: list[int], unreadable: Unreadable, x: torch.Tensor) -> Ready:
+    """The rows of a domain that could be read, as `x`."""
     if not rows:
         reason = next(iter(unreadable.values()))
         raise UserError(f"None of the {len(domain)} images of {domain.name} can be read, the first because: {reason}.")
-    names = domain.row_names or tuple(map(str, range(len(domain))))
     kept = domain if not unreadable else domain.keep(rows)
-    return kept, {names[row]: why for row, why in unreadable.items()}
+    return Ready(replace(kept, x=x, origin=domain.fingerprint()), rows, unreadable)
 
 
 def _say(text: str) -> None:

@@ -13,7 +13,7 @@ from tsadapt.config import RunConfig
 from tsadapt.core import learning_rate_factor, mutual_information_loss
 from tsadapt.data.image_loader import ImageBatches, Views
 from tsadapt.data.loader import PairedBatches, mixed, paired_streams, seeded
-from tsadapt.data.types import Batch, Domain, Unreadable
+from tsadapt.data.types import Batch, Domain
 from tsadapt.engine.iteration import Iteration, NotFiniteError
 from tsadapt.engine.runtime import autocast, pick_device
 from tsadapt.methods import METHODS, Head, Outputs, Setting, View
@@ -92,9 +92,9 @@ class Training:
         self.batches: PairedBatches | ImageBatches = (
             PairedBatches(source, target, streams, self.with_target)
             if views is None
-            else ImageBatches(source, target, streams, self.with_target, views)
+            else ImageBatches(source, target, streams, self.with_target, views, self.steps)
         )
-        self.unreadable: Unreadable = {}
+        self.unreadable: dict[str, str] = {}
         lr = config.lr or 0.0
         groups = [*model.parameter_groups(lr), {"params": [*self.method.parameters()], "lr": lr}]
         self.optimizer = torch.optim.SGD(

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -71,6 +71,8 @@ def fit(
 
     A folder with the same config is resumed, or found done; one with another config is refused unless `overwrite`.
     """
+    if out is not None and not overwrite:
+        _check_place(out, config)
     task = make_task(config, _say, quiet)
     config = task.config
     out = out or Path("runs") / config.hash()
@@ -168,6 +170,24 @@ def _resume(training: Training, out: Path) -> bool:
     return True
 
 
+def _check_place(out: Path, asked: RunConfig) -> None:
+    """Refuse a folder that holds something else before any work is done; settings not given are not compared."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file, expected a folder.")
+    if (out / "config.toml").exists():
+        differ = differing_keys(read_config(out / "config.toml"), asked)
+        unset = {f.name: f.default for f in fields(RunConfig)}
+        _refuse(out, {key: pair for key, pair in differ.items() if pair[1] != unset[key]})
+    elif out.exists() and any(not path.name.startswith(".config.toml.") for path in out.iterdir()):
+        raise UserError(f"{out} is not empty and holds no run: choose another --out.")
+
+
+def _refuse(out: Path, differ: dict[str, tuple[Any, Any]]) -> None:
+    if differ:
+        keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
+        raise UserError(f"{out} holds a run with another config: {keys}. Choose another --out, or --overwrite it.")
+
+
 def _claim(out: Path, config: RunConfig, manifest: dict[str, Any], overwrite: bool) -> None:
     """Make the folder this run's: empty, or of the same config and data, unless another may be overwritten."""
     theirs = out / "config.toml"
@@ -214,7 +234,9 @@ def _finish(task: Task, training: Training, out: Path, quiet: bool) -> dict[str,
     )
     for domain, predictions in ((source, on_source), (target, on_target)):
         for row, why in predictions.unreadable.items():
-            _say_unreadable(domain.row_names[row] if domain.row_names else str(row), why)
+            name = f"{domain.name}: {domain.row_name(row)}"
+            if name not in training.unreadable:
+                _say_unreadable(name, why)
     if not all(np.isfinite(array).all() for p in (on_source, on_target) for array in (p.features, p.logits)):
         raise UserError("The trained network gives values that are not finite, and is not saved. Try a smaller --lr.")
     columns = task.source.train.columns

@@ -18,7 +18,7 @@ from tsadapt.data.transforms import Framing, evaluation_transform, training_tran
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.engine.inputs import Eyes, Reader
 from tsadapt.engine.runtime import pick_device
-from tsadapt.errors import UserError, few, unknown
+from tsadapt.errors import UserError, unknown
 from tsadapt.methods import METHODS
 from tsadapt.models.backbones import make_backbone
 from tsadapt.models.build import Architecture, network_for
@@ -74,25 +74,15 @@ def make_task(config: RunConfig, tell: Callable[[str], object] = str, quiet: boo
     labelled = source.train
     target = open_dataset(config.target, labelled.columns)
     _check_choices(config)
-    if labelled.y is None or labelled.classes is None:
-        raise UserError(f"The source {config.source} has no labels: the source must be the labelled domain.")
-    if (labelled.kind == "vector") != (target.train.kind == "vector"):
-        kinds = " and the target ".join(
-            "feature vectors" if d.kind == "vector" else "images" for d in (labelled, target.train)
-        )
-        raise UserError(f"The source holds {kinds}: expected the same kind of data on both sides.")
-    if labelled.kind == "vector" and labelled.tensor.shape[1] != target.train.tensor.shape[1]:
-        raise UserError(
-            f"The source has {labelled.tensor.shape[1]} features a row and the target {target.train.tensor.shape[1]}:"
-            " expected the same features, in the same order."
-        )
+    for finding in quick_findings(labelled, target.train):
+        if finding.level == "error":
+            raise UserError(finding.text)
     classes = labelled.classes
-    if len(classes) < 2:
-        raise UserError(f"The source {config.source} has the single class {classes[0]!r}: expected at least two.")
-    target = Dataset(*(without_strange_labels(domain, classes) for domain in (target.train, target.test)))
+    assert classes is not None
     prior = class_prior(config.class_prior, labelled, classes)
     for note in notes(config, labelled, target.test, classes):
         tell(f"note: {note}")
+    target = without_strange_labels(target, classes)
     config, eyes = _with_eyes(config, labelled, target.train, tell)
     network = config.network or _network(config, labelled, target.train, eyes)
     if network not in DEFAULTS:
@@ -117,8 +107,8 @@ def _ready(dataset: Dataset, reader: Reader, tell: Callable[[str], object]) -> D
     for domain in (dataset.train, dataset.test):
         if id(domain) not in done:
             ready = reader(domain)
-            for name, why in ready.unreadable.items():
-                tell(f"note: {domain.name}: {name} is left out, it cannot be read: {why}")
+            for row, why in ready.unreadable.items():
+                tell(f"note: {domain.name}: {domain.row_name(row)} is left out, it cannot be read: {why}")
             done[id(domain)] = ready.domain
     return Dataset(done[id(dataset.train)], done[id(dataset.test)])
 
@@ -216,15 +206,13 @@ def class_prior(name: str, source: Domain, classes: tuple[str, ...]) -> Tensor |
     return (share / share.sum()).float()
 
 
-def without_strange_labels(target: Domain, classes: tuple[str, ...]) -> Domain:
+def without_strange_labels(target: Dataset, classes: tuple[str, ...]) -> Dataset:
     """The target; without its labels if the source knows none of their classes: its folders are no classes then."""
-    if target.y is None or target.classes is None or set(target.classes) & set(classes):
+    known = {name for domain in (target.train, target.test) for name in domain.classes or classes} & set(classes)
+    if known:
         return target
-    note = (
-        f"None of the target's classes ({few(target.classes)}) is a class of the source ({few(classes)}): they are"
-        " taken for no labels at all."
-    )
-    return replace(target.unlabelled(), notes=(*target.notes, note))
+    train = target.train.unlabelled()
+    return Dataset(train, train if target.test is target.train else target.test.unlabelled())
 
 
 def notes(config: RunConfig, source: Domain, target: Domain, classes: tuple[str, ...]) -> list[str]:

@@ -23,6 +23,8 @@ __all__ = ["Backbone", "backbone_names", "for_inference", "make_backbone"]
 
 TORCHVISION = "torchvision:"
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+BRANCHED = ("googlenet", "inception_v3")
+"""Networks of torchvision whose output in training is not one tensor."""
 SHOWN = 4
 """Names of a mismatch that a message shows."""
 
@@ -102,7 +104,8 @@ class _Made:
 
 def _timm(name: str, weights: str | None, image_size: int | None) -> _Made:
     load_torchvision()
-    _no_vain_retries()
+    if weights is None:
+        _no_vain_retries()
     import timm
     from timm.data.config import resolve_model_data_config
 
@@ -113,8 +116,8 @@ def _timm(name: str, weights: str | None, image_size: int | None) -> _Made:
         size_too: dict[str, Any] = {"img_size": image_size} if fixed and image_size is not None else {}
         module: Any = timm.create_model(name, pretrained=weights is None, num_classes=0, **size_too)
     except Exception as error:  # the hub's clients raise many kinds
-        if weights is not None:
-            raise
+        if weights is not None or "tag" in str(error):
+            raise UserError(f"The network {name} cannot be made: {error}") from error
         raise _no_download(name, error) from error
     config = resolve_model_data_config(module)  # type: ignore[no-untyped-call]
     classifier = module.default_cfg.get("classifier") or ()
@@ -142,15 +145,18 @@ def _torchvision(full: str, weights: str | None) -> _Made:
     names = list_models(module=torchvision.models)
     if name not in names:
         raise UserError(unknown("torchvision network", name, names, listed="tsadapt list backbones"))
+    if name in BRANCHED:
+        raise UserError(f"The network {full} has classifiers on the way, in training: choose another.")
     published = get_model_weights(name)
-    module = get_model(name, weights=None)
     chosen = published.DEFAULT if weights is None else next(iter(published))
+    fixed = {"image_size": chosen.meta["min_size"][0]} if name.startswith("vit_") else {}
+    module = get_model(name, weights=None, **fixed)
     if weights is None:
         try:
             state = torch.hub.load_state_dict_from_url(chosen.url, check_hash=True, weights_only=True, progress=False)
+            module.load_state_dict(state)
         except Exception as error:
             raise _no_download(full, error) from error
-        module.load_state_dict(state)
     preset = chosen.transforms.keywords
     mean, std = IMAGENET
     return _Made(
@@ -211,7 +217,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     for wrapper in ("state_dict", "model", "model_state_dict"):
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
         raise UserError(f"{path} holds no dictionary of tensors: expected the state_dict of a network.")
     return {key.removeprefix("module."): cast("Tensor", value) for key, value in state.items()}
 
@@ -247,7 +253,7 @@ def for_inference(module: nn.Module, size: int) -> nn.Module:
     from torch.fx.experimental.optimization import fuse
 
     plain = module.eval()
-    x = torch.rand(2, 3, size, size) - 0.5
+    x = torch.rand(2, 3, size, size, generator=torch.Generator().manual_seed(0)) - 0.5
     try:
         fused: nn.Module = fuse(plain)
         with torch.no_grad():
