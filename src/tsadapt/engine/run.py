@@ -6,7 +6,7 @@ import platform
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib.metadata import version
@@ -66,10 +66,12 @@ def fit(
     overwrite: bool = False,
     quiet: bool = False,
     tensorboard: bool = False,
+    watch: Callable[[Training], None] | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Train what the config says into the folder `out` (runs/HASH unless told); the folder, and its metrics.
 
     A folder with the same config is resumed, or found done; one with another config is refused unless `overwrite`.
+    `watch` is called with the training after every logged step, and must leave it as it is.
     """
     if out is not None and not overwrite:
         _check_place(out, config)
@@ -100,7 +102,7 @@ def fit(
                 _say("one pass over both domains fills the memory …")
             training.fill_memory()  # a Ctrl-C in here stops at once: there is nothing to save yet
         with _stop_signals() as stop, StepProgress(training.steps, training.at, quiet) as progress:
-            _train(training, out, records, progress, stop, tracker)
+            _train(training, out, records, progress, stop, tracker, watch)
     finally:
         records.close()
         if tracker is not None:
@@ -108,7 +110,15 @@ def fit(
     return out, _finish(task, training, out, quiet)
 
 
-def _train(training: Training, out: Path, records: Records, progress: StepProgress, stop: _Stop, tracker: Any) -> None:
+def _train(
+    training: Training,
+    out: Path,
+    records: Records,
+    progress: StepProgress,
+    stop: _Stop,
+    tracker: Any,
+    watch: Callable[[Training], None] | None,
+) -> None:
     """Step until the end; log and save on the way."""
     config, folder = training.config, out / "checkpoints"
     named: set[str] = set()
@@ -127,6 +137,8 @@ def _train(training: Training, out: Path, records: Records, progress: StepProgre
             ) from error
         if log:
             records.append({"step": at, **said})
+            if watch is not None:
+                watch(training)
             if tracker is not None:
                 for name, value in said.items():
                     if isinstance(value, int | float):
