@@ -4,10 +4,10 @@
     python -m experiments.base_methods --share 1/2        every second run, for two processes side by side
     python -m experiments.base_methods --table            only make the tables of what is there
 
-PACS features are read from TSADAPT_DATA. Every run that ends is a file under experiments/results/base-methods/runs and is
-never done again; one that was stopped goes on from its checkpoint under runs/. Accuracies are of the last step.
+PACS features are read from TSADAPT_DATA. Every run that ends is a file under experiments/results/base-methods/runs and
+is never done again; one that was stopped goes on from its checkpoint under runs/. Accuracies are of the last step.
 
-The share of right pseudo-labels is an oracle diagnostic: it looks at target labels, after the step and outside training.
+The share of right pseudo-labels is an oracle diagnostic: it looks at target labels, after a step and outside training.
 """
 
 import argparse
@@ -165,7 +165,7 @@ def table(results: dict[str, dict[str, Any]], field: str = "target_accuracy") ->
 
 
 def diagnostics(results: dict[str, dict[str, Any]]) -> str:
-    """What the augmentation does, in the runs with TSA and MI: pseudo-labels (oracle), Δμ, and the terms beside logits."""
+    """What the augmentation does, in the runs with TSA and MI: pseudo-labels (oracle), Δμ, the terms beside logits."""
     head = (
         "pseudo-labels right, first → last (oracle)",
         "‖Δμ‖ / class spread",
@@ -182,7 +182,7 @@ def diagnostics(results: dict[str, dict[str, Any]]) -> str:
                 continue
 
             def mean(name: str, runs: list[dict[str, Any]] = runs) -> float:
-                return statistics.mean(run["last_record"].get(name, float("nan")) for run in runs)
+                return float(statistics.mean(run["last_record"].get(name, float("nan")) for run in runs))
 
             ends = [statistics.mean(run["oracle_pseudo_label_accuracy"][i][1] for run in runs) for i in (0, -1)]
             cells = [f"{100 * ends[0]:.1f} → {100 * ends[1]:.1f}", f"{mean('shift_norm') / mean('class_spread'):.2f}"]
@@ -195,12 +195,13 @@ def write_tables() -> None:
     """The tables of all results, as Markdown."""
     results = read_results()
     text = [
-        "Made by `python -m experiments.base_methods`: target accuracy in %, last step, mean ± deviation over seeds 0, 1, 2.",
+        "Made by `python -m experiments.base_methods`: target accuracy in %, last step, mean ± deviation over three seeds.",
         "",
         table(results),
         "",
-        "What the augmentation does at the last logged step of the +TSA runs. Pseudo-labels are judged by target labels from"
-        " outside training (an oracle diagnostic); the shift and variance terms are what TSA adds to a logit on average.",
+        "What the augmentation does at the last logged step of the +TSA runs. Pseudo-labels are judged by target labels"
+        " from outside training (an oracle diagnostic); the shift and variance terms are what TSA adds to a logit, on"
+        " average.",
         "",
         diagnostics(results),
         "",
