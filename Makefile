@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test check format bench clean
+.PHONY: setup demo test check format docs bench clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,9 @@ check: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: setup
+	$(BIN)/python -m tsadapt.report.tables docs/methods.md
 
 bench: setup
 	$(BIN)/python -m benchmarks.loss

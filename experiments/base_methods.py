@@ -195,7 +195,7 @@ def write_tables() -> None:
     """The tables of all results, as Markdown."""
     results = read_results()
     text = [
-        "Made by `python -m experiments.base_methods`: target accuracy in %, last step, mean ± deviation over three seeds.",
+        "Made by `python -m experiments.base_methods`: target accuracy, %, last step, mean ± deviation of three seeds.",
         "",
         table(results),
         "",

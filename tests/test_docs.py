@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tsadapt.methods import METHODS
+from tsadapt.report.tables import with_table
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -20,6 +23,12 @@ def test_blocks_run(page, tmp_path, monkeypatch):
     namespace = {"__name__": "documentation"}
     for block in blocks:
         exec(compile(block, str(page), "exec"), namespace)
+
+
+def test_the_table_of_methods_is_that_of_the_registry():
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert with_table(page) == page, "run: make docs"
+    assert page.count("| `") == len([*METHODS])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
