@@ -9,6 +9,7 @@ import torch
 from tests.engine.conftest import write_task
 
 from tsadapt.config import RunConfig
+from tsadapt.core import mutual_information_loss, transferable_cross_entropy
 from tsadapt.engine.loop import Training
 from tsadapt.engine.run import _make_training, fit
 from tsadapt.engine.task import make_task
@@ -175,6 +176,30 @@ def test_digit_networks_and_a_wide_target(base, name):
     made = training(config)
     said = made.step(describe=True)
     assert all(np.isfinite(value) for value in said.values() if isinstance(value, float))
+
+
+def test_two_heads_have_their_own_memories_shared_pseudo_labels_and_mi_of_the_average(base):
+    made = training(replace(base, method="jada", source_term="tsa", mi=True))
+    out = made.forward(made.batches.at(1), 0.5)
+    made.source_term.observe(out)
+    p = torch.stack([head.target.logits.softmax(1) for head in out.heads]).mean(0)
+    expected = made.config.beta * mutual_information_loss(p.log())
+    torch.testing.assert_close(made.source(out)["mi"], expected)
+    memories = made.source_term.target
+    assert len(memories) == 2
+    assert torch.equal(memories[0].labels, memories[1].labels)
+    assert not torch.equal(memories[0].features, memories[1].features)
+    rows = out.target.index
+    combined = torch.stack([head.target.logits for head in out.heads]).sum(0).argmax(1)
+    assert torch.equal(memories[0].labels[rows], combined)
+    for memory, head in zip(memories, out.heads, strict=True):
+        torch.testing.assert_close(memory.features[rows], head.target.features)
+    with torch.no_grad():
+        each = [
+            transferable_cross_entropy(h.source.logits, out.source.labels, h.weight, s, t, 0.5 * made.config.lambda0)
+            for h, s, t in zip(out.heads, made.source_term.source, memories, strict=True)
+        ]
+    torch.testing.assert_close(made.source(out)["tsa"].detach(), sum(each))
 
 
 def test_weights_of_terms(base):

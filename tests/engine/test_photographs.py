@@ -225,6 +225,24 @@ def test_an_unreadable_image_is_named_and_passed_over(frozen, freeze, capsys):
     assert "None of the 24 images" in capsys.readouterr().err
 
 
+def test_the_protocols_of_training_and_of_frozen_features(trained, monkeypatch):
+    """Office-31 and Office-Home: both sides to 256, a random 224; VisDA-2017: its centre; frozen: as on ImageNet."""
+    monkeypatch.setenv("TSADAPT_DATA", os.getcwd())
+    write_classes(Path("visda/train"))
+    write_classes(Path("visda/validation"), tint=90)
+    for config, augment in ((trained, "random-crop"), (replace(trained, source="visda:synthetic"), "center-crop")):
+        task = make_task(replace(config, image_size=224))
+        assert task.eyes.framing == Framing(224, 256, keep_aspect=False, interpolation="bilinear")
+        assert task.config.augment == augment
+        image = torch.arange(3 * 40 * 30).remainder(251).to(torch.uint8).view(3, 40, 30)
+        torch.manual_seed(0)
+        different = {tuple(task.views().train(image).flatten().tolist()) for _ in range(6)}
+        assert len(different) == (2 if augment == "center-crop" else 6)
+    frozen = make_task(replace(trained, freeze_backbone=True, image_size=None))
+    assert frozen.eyes.framing.keep_aspect
+    assert frozen.eyes.framing.size == frozen.eyes.backbone.size
+
+
 def test_small_networks_take_files_and_backbones_take_arrays(frozen):
     _, metrics = fit(
         replace(frozen, network="small-16", backbone=None, weights=None, image_size=None), Path("a"), quiet=True
