@@ -63,10 +63,10 @@ def frozen(work: Path) -> dict[str, Any]:
     for domain in ("amazon", "webcam"):
         out = work / "frozen" / f"{domain}.npz"
         seconds, said = run(work, "features", f"office-caltech:{domain}", *see, "--out", str(out))
-        rate = re.search(r"(\d+) × \d+ features .*?\(([\d.]+) s, (\d+) images/s\)", said)
+        rate = re.search(r"([\d,]+) computed in ([\d.]+) s, (\d+) images/s", said)
         assert rate is not None, said
         result["features"][domain] = {
-            "images": int(rate[1]),
+            "images": int(rate[1].replace(",", "")),
             "seconds": float(rate[2]),
             "images_a_second": int(rate[3]),
             "command_seconds": round(seconds, 1),

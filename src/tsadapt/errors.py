@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["UserError", "few", "unknown"]
+__all__ = ["UserError", "counted", "few", "unknown"]
 
 
 class UserError(Exception):
@@ -31,3 +31,13 @@ def few(names: Iterable[str], most: int = 5) -> str:
     """
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def counted(n: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "row"), counted(2500, "class")
+    ('1 row', '2,500 classes')
+    """
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else plural}"

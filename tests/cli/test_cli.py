@@ -72,7 +72,7 @@ def test_flags_and_config_file(here):
     [
         (["fit", "nowhere.npz", "target.npz"], "No file at nowhere.npz"),
         (["fit", "source.npz"], "fit needs a SOURCE and a TARGET"),
-        (["fit", "target-only.npz", "source.npz"], "the source must be the labelled domain"),
+        (["fit", "target-only.npz", "source.npz"], "has no labels"),
         (["fit", "source.npz", "target.npz", "--mi", "--no-mi"], "contradict"),
         (["fit", "source.npz", "target.npz", "--tsa", "--source-term", "ce"], "contradict"),
         (["fit", "source.npz", "target.npz", "--steps", "0"], "steps is 0, expected more than zero"),
@@ -81,7 +81,7 @@ def test_flags_and_config_file(here):
         (["fit", "--config", "worse.toml"], "is not TOML"),
         (["fit", "--config", "typed.toml"], "steps is 'many', expected int"),
         (["fit", "--config", "none.toml"], "No config at none.toml"),
-        (["evaluate", "nowhere", "target.npz"], "No trained model in nowhere"),
+        (["evaluate", "nowhere", "target.npz"], "No run at nowhere"),
         (["predict", "run", "images.npz"], "trained on feature vectors"),
         (["predict", "run", "target.npz", "--out", "source.npz/x.csv"], "cannot be written"),
         (["evaluate", "run", "target-only.npz"], "has no labels to compare with"),

@@ -209,7 +209,7 @@ def test_weights_of_terms(base):
     assert weighted["domain"] == pytest.approx(0.5 * plain["domain"])
     assert weighted["mi"] == pytest.approx(2 * plain["mi"])
     assert "spectral" not in weighted
-    with pytest.raises(UserError, match=r"Unknown term 'domian'\. Did you mean 'domain'"):
+    with pytest.raises(UserError, match=r"Unknown term 'domian': with method bsp there are ce, mi, domain, spectral\."):
         make_task(replace(config, term_weight=("domian=1",)))
     with pytest.raises(UserError, match="expected NAME=NUMBER"):
         replace(config, term_weight=("domain",))

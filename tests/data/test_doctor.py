@@ -56,7 +56,7 @@ def test_copies_within_across_and_in_two_classes(folders):
     source, target = map(opened, folders)
     texts = found(source, target)
     assert set(texts) == {"warning duplicates", "warning torn", "warning shared"}
-    assert "2 rows of" in texts["warning duplicates"][0]
+    assert "has 2 rows too many, copies in 2 groups" in texts["warning duplicates"][0]
     assert "ant/03.png = ant/copy.bmp" in texts["warning duplicates"][0]
     assert "bee/04.png = cow/wrong.png" in texts["warning torn"][0]
     assert "cow/05.png = cow/from-source.png" in texts["warning shared"][0]
@@ -109,7 +109,7 @@ def test_arrays_in_different_ranges():
     flat = from_arrays("v", np.tile([0.0, 0.0, 1.0, 2.0], (30, 1)), np.arange(30) % 3)
     texts = found(flat, vectors())
     assert "4 of 4 features" in texts["warning constant"][0]
-    assert "29 rows of v are copies" in texts["warning duplicates"][0]
+    assert "v has 29 rows too many, copies in 1 group: " in texts["warning duplicates"][0]
     rng = np.random.default_rng(0)
     light, dark = (from_arrays("i", rng.integers(*r, (9, 8, 8)), np.arange(9) % 3) for r in ((180, 250), (2, 60)))
     assert "is one of them inverted?" in found(light, dark)["warning range"][0]

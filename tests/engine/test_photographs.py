@@ -210,7 +210,7 @@ def test_an_unreadable_image_is_named_and_passed_over(frozen, freeze, capsys):
     assert "truncated" in said
     assert metrics["last"]["target"]["rows"] == 23
     assert main(["predict", str(out), "new", "--out", "p.csv", "--probabilities"]) == 0
-    assert "1 images cannot be read; the CSV says which" in capsys.readouterr().err
+    assert "1 image cannot be read; the CSV says which" in capsys.readouterr().err
     rows = {row["row"]: row for row in csv.DictReader(Path("p.csv").read_text().splitlines())}
     assert len(rows) == 24
     assert rows["1-03.png"]["class"] == ""
@@ -258,9 +258,12 @@ def test_small_networks_take_files_and_backbones_take_arrays(frozen):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"source": "new"}, "has no labels: the source must be the labelled domain"),
+        ({"source": "new"}, "has no labels: expected class folders"),
         ({"source": "nowhere"}, "Nothing at nowhere"),
         ({"source": "labelled/ant"}, "has no labels"),
+        ({"source": "new", "target": "labelled"}, "did you swap source and target"),
+        ({"source": ".", "target": "labelled"}, "is the source one folder too high"),
+        ({"backbone": "mobilenet_v2"}, "Did you mean 'torchvision:mobilenet_v2'"),
         ({"backbone": "resnet5o"}, "Unknown backbone 'resnet5o'"),
         ({"weights": "nowhere.pth"}, "No weights at nowhere.pth"),
         ({"ten_crop": True}, "ten crops are for a backbone that is trained"),
@@ -275,6 +278,15 @@ def test_mistakes_are_explained_and_leave_nothing(frozen, change, message):
     with pytest.raises(UserError, match=message):
         fit(replace(frozen, **change), Path("out"), quiet=True)
     assert not Path("out").exists()
+
+
+def test_settings_and_data_that_do_nothing_are_noted(frozen):
+    told = []
+    make_task(replace(frozen, source_term="ce", mi=False, lambda0=0.5, beta=0.2, target="labelled"), told.append)
+    notes = " ".join(told)
+    assert "lambda0 is 0.5, but nothing uses it" in notes
+    assert "beta is 0.2, but nothing uses it" in notes
+    assert "Source and target are the same data" in notes
 
 
 def test_folders_that_are_no_classes_are_no_labels(frozen):

@@ -222,7 +222,7 @@ def test_an_uneven_source_is_noted(config):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"source": "target-only.npz"}, "has no labels: the source must be the labelled domain"),
+        ({"source": "target-only.npz"}, "has no labels: did you swap source and target"),
         ({"target": "wide.npz"}, "6 features a row and the target 7"),
         ({"target": "digits:uci"}, "The source holds feature vectors and the target images"),
         ({"network": "lenet"}, "does not take feature vectors"),

@@ -75,6 +75,13 @@ def test_weights_that_do_not_fit_are_listed(tmp_path):
         make_backbone(TINY, str(tmp_path / "w.pth"))
 
 
+def test_tensors_that_are_too_many_are_refused(tmp_path):
+    state = make_backbone(TINY, "none").module.state_dict()
+    torch.save({**state, "extra.weight": torch.zeros(2)}, tmp_path / "w.pth")
+    with pytest.raises(UserError, match=r"1 too many \(extra.weight\)"):
+        make_backbone(TINY, str(tmp_path / "w.pth"))
+
+
 def test_files_before_batches_were_counted(tmp_path):
     state = make_backbone(TINY, "none").module.state_dict()
     torch.save({k: v for k, v in state.items() if "num_batches" not in k}, tmp_path / "w.pth")

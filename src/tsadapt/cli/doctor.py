@@ -3,7 +3,7 @@
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -23,9 +23,9 @@ class Doctor:
     Example: tsadapt doctor photos/labelled photos/new --fix-list mended
     """
 
-    source: tyro.conf.Positional[str]
+    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
     """The labelled domain."""
-    target: tyro.conf.Positional[str | None] = None
+    target: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TARGET", help_behavior_hint="")] = None
     """The domain to adapt to."""
     fix_list: Path | None = None
     """Folder for source.txt and target.txt, lists without the images that cannot be read and without copies."""
@@ -41,7 +41,6 @@ class Doctor:
         from tsadapt.data.doctor import Finding, examine
         from tsadapt.data.lists import list_text
         from tsadapt.data.open import open_dataset
-        from tsadapt.engine.files import write_json
         from tsadapt.engine.progress import StepProgress
         from tsadapt.errors import UserError
 
@@ -54,6 +53,8 @@ class Doctor:
                 try:
                     domains.append(open_dataset(name, domains[0].columns if domains else None).train)
                 except UserError as error:
+                    if not Path(name).expanduser().exists():
+                        raise
                     findings.append(Finding("error", "unusable", str(error)))
         if not findings:
             for domain in domains:
@@ -66,15 +67,24 @@ class Doctor:
             findings = examined.findings
             if self.fix_list is not None:
                 self._write_lists(domains, examined.bad)
+        return self._say(findings)
+
+    def _say(self, findings: list[Any]) -> int:
+        """Print the findings, worst first, and write them; the exit status."""
+        from tsadapt.engine.files import write_json
+        from tsadapt.errors import counted
+
         for finding in sorted(findings, key=lambda f: ("error", "warning", "note").index(f.level)):
             print(f"{finding.level}: {finding.text}")
         if self.out is not None:
             write_json(self.out, [asdict(finding) for finding in findings])
+        if self.fix_list is None and any(f.code in ("unreadable", "duplicates") for f in findings):
+            print("--fix-list FOLDER writes lists without the images that cannot be read and without copies")
         counts = {level: sum(f.level == level for f in findings) for level in ("error", "warning")}
         if not any(counts.values()):
             print("nothing is wrong that the doctor can see")
             return 0
-        print(", ".join(f"{n} {level}{'s' if n > 1 else ''}" for level, n in counts.items() if n))
+        print(", ".join(counted(n, level) for level, n in counts.items() if n))
         return 1
 
     def _write_lists(self, domains: "list[Domain]", bad: tuple[set[int], ...]) -> None:
@@ -92,9 +102,10 @@ class Doctor:
 def _summary(domain: "Domain") -> str:
     import torch
 
-    what = "rows" if domain.kind == "vector" else "images"
+    from tsadapt.errors import counted
+
+    rows = counted(len(domain), "row" if domain.kind == "vector" else "image")
     if domain.y is None or domain.classes is None:
-        return f"{domain.name}: {len(domain):,} {what}, no labels"
+        return f"{domain.name}: {rows}, no labels"
     counts = torch.bincount(domain.y[domain.y >= 0], minlength=len(domain.classes))
-    each = f"{int(counts.min()):,} to {int(counts.max()):,} each"
-    return f"{domain.name}: {len(domain):,} {what}, {len(domain.classes)} classes of {each}"
+    return f"{domain.name}: {rows}, {counted(len(counts), 'class')} of {int(counts.min()):,} to {int(counts.max()):,}"

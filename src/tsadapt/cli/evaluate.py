@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -16,9 +17,9 @@ class Evaluate:
     Example: tsadapt evaluate runs/digits digits:mnist-5k --out metrics.json
     """
 
-    run_folder: tyro.conf.Positional[Path]
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run."""
-    data: tyro.conf.Positional[str]
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """Labelled data, as for fit; of a dataset with splits, the test split."""
     out: Path | None = None
     """Where to write all figures as JSON."""

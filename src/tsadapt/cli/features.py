@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -18,7 +19,7 @@ class Features:
     Example: tsadapt features photos/new --backbone resnet50 --out new.npz
     """
 
-    data: tyro.conf.Positional[str]
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """A folder of images, a list file, an array of images, or a name such as office31:amazon."""
     out: Path
     """The .npz to write."""
@@ -38,7 +39,6 @@ class Features:
     def run(self) -> int:
         """Compute the features and write them."""
         import io
-        import time
 
         import numpy as np
         import torch
@@ -69,10 +69,8 @@ class Features:
         classes = tuple(dict.fromkeys([*(data.train.classes or ()), *(data.test.classes or ())]))
         splits = {"": data.test} if data.train is data.test else {"train_": data.train, "test_": data.test}
         arrays: dict[str, np.ndarray] = {}
-        began, rows = time.monotonic(), 0
         for prefix, domain in splits.items():
             ready = reader(domain)
-            rows += len(domain)
             arrays[f"{prefix}x"] = ready.domain.tensor.numpy()
             if ready.domain.y is not None:
                 arrays[f"{prefix}y"] = match_labels(ready.domain, classes)[0].numpy()
@@ -81,13 +79,9 @@ class Features:
                 arrays[f"{prefix}names"] = np.array(ready.domain.row_names)
             for row, why in ready.unreadable.items():
                 print(f"left out, it cannot be read: {domain.row_name(row)} ({why})", file=sys.stderr)
-        seconds = time.monotonic() - began
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]
         write_atomically(self.out, buffer.getvalue())
         kept = sum(len(x) for key, x in arrays.items() if key.endswith("x"))
-        print(
-            f"{kept} × {backbone.dim} features written to {self.out} ({seconds:.1f} s, {rows / seconds:.0f} images/s)",
-            file=sys.stderr,
-        )
+        print(f"{kept} × {backbone.dim} features written to {self.out}", file=sys.stderr)
         return 0

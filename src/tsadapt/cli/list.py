@@ -5,6 +5,8 @@ from typing import Literal
 
 import tyro
 
+from tsadapt.errors import UserError
+
 __all__ = ["List"]
 
 
@@ -22,9 +24,10 @@ class List:
 
     def run(self) -> int:
         """Print one a line."""
-        for name in _names(self.kind):
-            if self.pattern in name:
-                print(name)
+        found = [name for name in _names(self.kind) if self.pattern in name]
+        if not found:
+            raise UserError(f"None of the {self.kind} has {self.pattern!r} in its name.")
+        print("\n".join(found))
         return 0
 
 
@@ -53,4 +56,10 @@ def _names(kind: str) -> list[str]:
 
     from tsadapt.config import SourceTermName
 
-    return [*get_args(SourceTermName)]
+    what = {
+        "ce": "cross-entropy",
+        "isda": "implicit semantic augmentation with the source's covariance",
+        "tsa": "transferable semantic augmentation (--tsa adds mutual information to it)",
+        "sampled": "TSA by drawn copies instead of the closed form, for comparison",
+    }
+    return [f"{name}: {what[name]}" for name in get_args(SourceTermName)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 
 import tyro
 
@@ -23,9 +23,9 @@ class Predict:
     Example: tsadapt predict runs/photos photos/new --out predictions.csv
     """
 
-    run_folder: tyro.conf.Positional[Path]
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run."""
-    data: tyro.conf.Positional[str]
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """Data, as for fit; labels are not needed. Of a dataset with splits, the test split."""
     out: Path | None = None
     """Where to write; standard output unless given."""
@@ -41,6 +41,7 @@ class Predict:
         from tsadapt.engine.inputs import Reader
         from tsadapt.engine.runtime import pick_device
         from tsadapt.engine.saved import load_model
+        from tsadapt.errors import counted
 
         device = pick_device(self.device)
         saved = load_model(self.run_folder, device)
@@ -66,7 +67,7 @@ class Predict:
         if self.out is not None:
             print(f"{len(domain) - len(errors)} predictions written to {self.out}", file=sys.stderr)
         if errors:
-            print(f"{len(errors)} images cannot be read; the CSV says which", file=sys.stderr)
+            print(f"{counted(len(errors), 'image')} cannot be read; the CSV says which", file=sys.stderr)
         return 0
 
 

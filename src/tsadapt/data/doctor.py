@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from tsadapt.data.image_loader import grouped, image_pass, workers_here
-from tsadapt.data.images import ImageRows, Images
+from tsadapt.data.images import ImageFiles, ImageRows, Images
 from tsadapt.data.types import Domain
-from tsadapt.errors import few
+from tsadapt.errors import counted, few
 
 __all__ = ["Examined", "Finding", "examine", "quick_findings"]
 
@@ -32,11 +32,15 @@ WHOLE = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to know about the data: an error spoils a run, a warning may, a note is only said."""
+    """Something to know about the data: an error spoils a run, a warning may, a note is only said.
+
+    `rows` names all rows it is about, of which the text shows a few.
+    """
 
     level: Literal["error", "warning", "note"]
     code: str
     text: str
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,9 @@ def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
     """What names and counts tell."""
     found = [Finding("warning", "found", note) for domain in (source, target) if domain for note in domain.notes]
     if source.y is None or source.classes is None:
-        text = f"The source {source.name} has no labels: the source must be the labelled domain."
+        swapped = target is not None and target.y is not None
+        hint = "did you swap source and target?" if swapped else "expected class folders, or a label for each row."
+        text = f"The source {source.name} has no labels: {hint}"
         return [*found, Finding("error", "unlabelled", text)]
     counts = _counts(source)
     if len(source.classes) == 1:
@@ -66,6 +72,7 @@ def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
         found.append(Finding("warning", "imbalance", f"The source's classes are very uneven: {few(ends)}."))
     if target is None:
         return found
+    found += _same_place(source, target)
     if (source.kind == "vector") != (target.kind == "vector"):
         kinds = " and the target ".join("feature vectors" if d.kind == "vector" else "images" for d in (source, target))
         text = f"The source holds {kinds}: expected the same kind of data on both sides."
@@ -77,9 +84,29 @@ def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
         )
         found.append(Finding("error", "features", text))
     if target.y is not None and target.classes is not None:
-        text = "The target has labels: they judge the result and are used for nothing else."
-        found += [Finding("note", "labels", text), *_one_sided(source, target)]
+        if set(target.classes) & set(source.classes):
+            text = "The target has labels: they judge the result and are used for nothing else."
+            found.append(Finding("note", "labels", text))
+        found += _one_sided(source, target)
     return found
+
+
+def _same_place(source: Domain, target: Domain) -> list[Finding]:
+    """A target within the source, or the source itself."""
+    if not isinstance(source.x, ImageFiles) or not isinstance(target.x, ImageFiles):
+        same = source.name == target.name and source.fingerprint() == target.fingerprint()
+        shared = len(target) if same else 0
+    else:
+        ours = set(zip(source.x.paths, source.x.spans or source.x.paths, strict=True))
+        shared = sum(place in ours for place in zip(target.x.paths, target.x.spans or target.x.paths, strict=True))
+        same = shared == len(source) == len(target)
+    if same:
+        text = f"Source and target are the same data, {source.name}: there is nothing to adapt to."
+        return [Finding("warning", "same", text)]
+    if shared == len(target):
+        text = f"All {counted(shared, 'file')} of the target {target.name} are in the source {source.name} too"
+        return [Finding("error", "within", f"{text}: is the source one folder too high?")]
+    return []
 
 
 def _counts(domain: Domain) -> dict[str, int]:
@@ -141,9 +168,11 @@ def examine(
         digests.append(mine)
         if unreadable:
             drop |= set(unreadable)
-            names = [f"{domain.row_name(row)} ({why})" for row, why in unreadable.items()]
-            text = f"{len(unreadable)} of {len(domain):,} images of {domain.name} cannot be read: {few(names)}."
-            found.append(Finding("error", "unreadable", text))
+            names = tuple(f"{domain.row_name(row)} ({why})" for row, why in unreadable.items())
+            text = (
+                f"{len(unreadable)} of {counted(len(domain), 'image')} of {domain.name} cannot be read: {few(names)}."
+            )
+            found.append(Finding("error", "unreadable", text, names))
         found += _duplicates(domain, mine, drop, by_label=domain is source)
     if target is not None:
         found += _shared(source, target, *digests)
@@ -181,13 +210,14 @@ def _duplicates(domain: Domain, digests: dict[int, bytes], drop: set[int], by_la
     torn = [rows for rows in same if labels is not None and len(set(labels[rows].tolist())) > 1]
     for rows in same:
         drop |= set(rows if by_label and rows in torn else rows[1:])
-    pairs = [" = ".join(domain.row_name(row) for row in rows[:2]) for rows in same]
-    text = f"{sum(len(rows) - 1 for rows in same)} rows of {domain.name} are copies of others: {few(pairs)}."
-    found = [Finding("warning", "duplicates", text)]
+    groups_named = tuple(" = ".join(domain.row_name(row) for row in rows) for rows in same)
+    copies = counted(sum(len(rows) - 1 for rows in same), "row")
+    text = f"{domain.name} has {copies} too many, copies in {counted(len(same), 'group')}: {few(groups_named)}."
+    found = [Finding("warning", "duplicates", text, groups_named)]
     if torn:
-        pairs = [" = ".join(domain.row_name(row) for row in rows[:2]) for rows in torn]
-        text = f"Copies of {len(torn)} rows of {domain.name} are in different classes: {few(pairs)}."
-        found.append(Finding("warning", "torn", text))
+        names = tuple(" = ".join(domain.row_name(row) for row in rows) for rows in torn)
+        text = f"{domain.name} has {counted(len(torn), 'group')} of copies in different classes: {few(names)}."
+        found.append(Finding("warning", "torn", text, names))
     return found
 
 
@@ -196,12 +226,12 @@ def _shared(source: Domain, target: Domain, ours: dict[int, bytes], theirs: dict
     both = [(rows[digest], row) for row, digest in theirs.items() if digest in rows]
     if not both:
         return []
-    pairs = [f"{source.row_name(a)} = {target.row_name(b)}" for a, b in both]
+    pairs = tuple(f"{source.row_name(a)} = {target.row_name(b)}" for a, b in both)
     text = (
-        f"{len(both)} of {len(target):,} rows of the target are in the source too: {few(pairs)}. The accuracy on the"
-        " target will look better than it is."
+        f"{len(both)} of {counted(len(target), 'row')} of the target are in the source too: {few(pairs)}. The accuracy"
+        " on the target will look better than it is."
     )
-    return [Finding("warning", "shared", text)]
+    return [Finding("warning", "shared", text, pairs)]
 
 
 def _ranges(source: Domain, target: Domain | None) -> list[Finding]:

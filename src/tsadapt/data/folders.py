@@ -8,7 +8,7 @@ import torch
 
 from tsadapt.data.images import SUFFIXES, ImageFiles
 from tsadapt.data.types import Domain
-from tsadapt.errors import UserError, few
+from tsadapt.errors import UserError, counted, few
 
 __all__ = ["is_image", "load_folder"]
 
@@ -33,20 +33,20 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
             flat.append(path)
     notes = []
     if strays:
-        notes.append(f"{name}: {_counted(strays, 'file')} not called like an image, passed over: {few(strays)}.")
+        notes.append(f"{name}: {counted(len(strays), 'file')} not called like an image, passed over: {few(strays)}.")
     if not classes:
         if not flat:
             raise UserError(f"{name} has no images: expected files ending in {', '.join(SUFFIXES[:5])} … below it.")
         return Domain(name, ImageFiles(root / p for p in flat), row_names=tuple(map(_shown, flat)), notes=tuple(notes))
     if flat:
-        notes.append(f"{name}: {_counted(flat, 'image')} beside the class folders, passed over: {few(flat)}.")
+        notes.append(f"{name}: {counted(len(flat), 'image')} beside the class folders, passed over: {few(flat)}.")
     empty = sorted(
         entry.name
         for entry in os.scandir(root)
         if entry.is_dir() and entry.name not in classes and not entry.name.startswith(".")
     )
     if empty:
-        notes.append(f"{name}: {_counted(empty, 'folder')} without any image: {few(empty)}.")
+        notes.append(f"{name}: {counted(len(empty), 'folder')} without any image: {few(empty)}.")
     _refuse_nesting(root, name, classes)
     found = sorted(classes)
     rows = [path for c in found for path in classes[c]]
@@ -71,7 +71,7 @@ def _refuse_nesting(root: Path, name: str, classes: dict[str, list[str]]) -> Non
     if len(inner[0]) > 1 and all(folders == inner[0] for folders in inner):
         tops = sorted(classes)
         raise UserError(
-            f"{name} has {_counted(tops, 'folder')} ({few(tops)}) without images of their own, each with the same"
+            f"{name} has {counted(len(tops), 'folder')} ({few(tops)}) without images of their own, each with the same"
             f" {len(inner[0])} folders of images ({few(inner[0])}): did you mean {root / tops[0]}?"
         )
 
@@ -79,10 +79,6 @@ def _refuse_nesting(root: Path, name: str, classes: dict[str, list[str]]) -> Non
 def is_image(path: str) -> bool:
     """Whether a file is called like an image."""
     return path.lower().endswith(SUFFIXES)
-
-
-def _counted(things: list[str], what: str) -> str:
-    return f"1 {what}" if len(things) == 1 else f"{len(things)} {what}s"
 
 
 def _shown(path: str) -> str:

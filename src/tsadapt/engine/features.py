@@ -9,6 +9,7 @@ Shapes: N images, K features.
 import hashlib
 import io
 import os
+import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -38,12 +39,16 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Features:
-    """x (N', K) of the `rows` that could be read, and who could not be, with the reason."""
+    """x (N', K) of the `rows` that could be read, and who could not be, with the reason.
+
+    `computed` images took `seconds`; the others were there from before.
+    """
 
     x: Tensor
     rows: list[int]
     unreadable: dict[int, str]
     computed: int
+    seconds: float
 
 
 def cache_root() -> Path:
@@ -63,7 +68,7 @@ def extract(
     """The features of all images, from the cache as far as they are there."""
     key = repr((images.fingerprint, backbone.fingerprint(), asdict(framing), PART))
     folder = cache_root() / "features" / hashlib.sha256(key.encode()).hexdigest()[:20]
-    spans = grouped(range(len(images)), PART)
+    began, spans = time.monotonic(), grouped(range(len(images)), PART)
     paths = [folder / f"rows-{span.start:09d}.npz" for span in spans]
     found = [_read(path, span, images) for path, span in zip(paths, spans, strict=True)]
     missing = [i for i, part in enumerate(found) if part is None]
@@ -85,6 +90,7 @@ def extract(
         [int(row) for part in parts for row in part.rows],
         {row: why for part in parts for row, why in part.unreadable.items()},
         computed=rows,
+        seconds=time.monotonic() - began,
     )
 
 

@@ -11,7 +11,7 @@ from tsadapt.data.images import ImageRows, Images
 from tsadapt.data.transforms import Framing, ImageShape, fit_images
 from tsadapt.data.types import Domain, Unreadable
 from tsadapt.engine.features import extract
-from tsadapt.errors import UserError
+from tsadapt.errors import UserError, counted
 from tsadapt.models.backbones import Backbone
 from tsadapt.models.build import Architecture
 from tsadapt.models.digits import DIGIT_NETWORKS
@@ -72,8 +72,13 @@ class Reader:
         if not eyes.frozen:
             return _all(replace(domain, x=images))
         if not self.quiet:
-            _say(f"features of {domain.name}: {len(images):,} images through {eyes.backbone.name} …")
+            _say(f"features of {domain.name}: {counted(len(images), 'image')}, {eyes.backbone.name} …")
         features = extract(images, eyes.backbone, eyes.framing, self.device, self.workers, self.quiet)
+        if not self.quiet:
+            rate = f"{features.computed / max(features.seconds, 1e-9):.0f} images/s"
+            before = f"{len(images) - features.computed:,} kept from before" if features.computed < len(images) else ""
+            now = f"{features.computed:,} computed in {features.seconds:.1f} s, {rate}" if features.computed else ""
+            _say(f"features of {domain.name}: {'; '.join(filter(None, (before, now)))}")
         return _some(domain, features.rows, features.unreadable, features.x)
 
     def _small_images(self, domain: Domain, shape: ImageShape) -> Ready:

@@ -13,13 +13,17 @@ __all__ = ["StepProgress"]
 QUIET_SECONDS = 30.0
 """Seconds between two lines when nobody watches."""
 
+BAR_WIDTH = 90
+"""Columns that the bar takes with its numbers; what was logged has the rest."""
+
 
 class StepProgress:
     """Shows steps (or what else is counted), their rate, the time left and what was logged last, on standard error."""
 
     def __init__(self, total: int, done: int = 0, quiet: bool = False, what: str = "step") -> None:
         self.total, self.start, self.done, self.quiet, self.what = total, done, done, quiet, what
-        self.began = self.said = time.monotonic()
+        self.began = time.monotonic()
+        self.said = self.began - QUIET_SECONDS + 10  # the first line soon, so that it is known to work
         self.text = ""
         self.bar: Progress | None = None
         if sys.stderr.isatty() and not quiet:
@@ -46,6 +50,9 @@ class StepProgress:
         self.done = step
         if logged is not None:
             self.text = _short(logged)
+            room = 0 if self.bar is None else self.bar.console.width - BAR_WIDTH
+            if self.bar is not None and len(self.text) > room:
+                self.text = self.text[: room - 1] + "…" if room > 10 else ""
         if self.bar is not None:
             if logged is not None or step % 10 == 0 or self.rate < 50:
                 self.bar.update(self.task, completed=step, rate=_per_second(self.rate), text=self.text)

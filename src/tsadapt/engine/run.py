@@ -82,7 +82,8 @@ def fit(
     _claim(out, config, manifest, overwrite)
     if not quiet:
         sizes = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
-        _say(f"{sizes}, {len(task.classes)} classes, network {_network(task)}, {config.steps} steps")
+        objective = " + ".join([config.method, config.source_term, *(["mi"] if config.mi else [])])
+        _say(f"{sizes}, {len(task.classes)} classes, network {_network(task)}, {objective}, {config.steps} steps")
     done = out / "metrics.json"
     if done.exists():
         metrics: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))

@@ -70,6 +70,8 @@ def _save_backbone(path: Path, backbone: Backbone) -> None:
 def load_model(run: Path, device: torch.device) -> SavedModel:
     """The network of a run folder."""
     folder = run / "model"
+    if not run.is_dir():
+        raise UserError(f"No run at {run}: expected the folder that fit wrote (its --out).")
     if not (folder / "model.json").is_file():
         hint = (
             " It was not trained to its end: give the same fit command again." if (run / "config.toml").exists() else ""

@@ -176,7 +176,7 @@ def _check_choices(config: RunConfig) -> None:
     terms = (config.source_term, *(["mi"] if config.mi else []), *method.terms)
     for name in config.term_weights():
         if name not in terms:
-            raise UserError(unknown("term", name, terms))
+            raise UserError(f"Unknown term {name!r}: with method {config.method} there are {', '.join(terms)}.")
     if not any(config.term_weights().get(name, 1.0) for name in terms):
         raise UserError("term_weight turns every term off: there is nothing left to minimise.")
     if config.source_term == "isda" and (not config.mean_shift or config.covariance != "target"):
@@ -218,6 +218,11 @@ def without_strange_labels(target: Dataset, classes: tuple[str, ...]) -> Dataset
 def notes(config: RunConfig, source: Domain, target: Domain, classes: tuple[str, ...]) -> list[str]:
     """What a user should know of her data before she waits for a result: what costs nothing to find out."""
     found = [finding.text for finding in quick_findings(source, target) if finding.level != "note"]
+    default = RunConfig("", "")
+    if config.source_term == "ce" and config.lambda0 != default.lambda0:
+        found.append(f"lambda0 is {config.lambda0}, but nothing uses it without --tsa or another source term.")
+    if not config.mi and config.beta != default.beta:
+        found.append(f"beta is {config.beta}, but nothing uses it without --tsa or --mi.")
     assert source.y is not None
     if config.mi and config.class_prior == "uniform":
         share = torch.bincount(source.y, minlength=len(classes)).double()

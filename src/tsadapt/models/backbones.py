@@ -110,6 +110,10 @@ def _timm(name: str, weights: str | None, image_size: int | None) -> _Made:
     from timm.data.config import resolve_model_data_config
 
     if not timm.is_model(name):
+        from torchvision.models import list_models
+
+        if name in list_models():
+            raise UserError(f"Unknown backbone {name!r} of timm. Did you mean '{TORCHVISION}{name}'?")
         raise UserError(unknown("backbone", name, timm.list_models(), listed="tsadapt list backbones"))
     try:
         fixed = timm.get_pretrained_cfg_value(name, "fixed_input_size")
@@ -212,8 +216,10 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError, SafetensorError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path} cannot be loaded as weights, without running code from it: {reason}") from error
+        reason = "it is damaged, or holds more than tensors, which is never loaded"
+        if not isinstance(error, pickle.UnpicklingError) and str(error):
+            reason = str(error).splitlines()[0]
+        raise UserError(f"{path} cannot be loaded as weights: {reason}") from error
     for wrapper in ("state_dict", "model", "model_state_dict"):
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]
