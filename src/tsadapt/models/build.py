@@ -82,23 +82,24 @@ def build(architecture: Architecture, rows: Tensor | None = None, backbone: Back
 
 
 def _branch(dim: int, inner: int) -> nn.Module:
-    """The layers of one of several heads before its linear one (JADA: 256 → 128 → 128)."""
-    return nn.Sequential(nn.Linear(dim, inner), nn.ReLU(), nn.Dropout(), nn.Linear(inner, inner), nn.ReLU())
+    """The layers of one of several heads before its linear one (JADA: 256 → 128 → 128).
+
+    Normalised, unlike JADA's own: TSA needs features of a bounded scale, or its terms may overflow.
+    """
+    return nn.Sequential(*_normalised(dim, inner), nn.Dropout(), *_normalised(inner, inner))
+
+
+def _normalised(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
+    return nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()
 
 
 def _digit_network(network: DigitNetwork, architecture: Architecture) -> Classifier:
-    """A digit network; with several heads, each has the layers of the bottleneck for itself, as in MCD and JADA."""
-    scaling, body = InputScaling.of_pixels(), network.make()
-    if architecture.heads == 1:
-        backbone, bottleneck = body.backbone, body.bottleneck
-        return Classifier(scaling, backbone, bottleneck, body.dim, architecture.classes, dropout=body.dropout)
-    branches = [body.bottleneck, *(network.make().bottleneck for _ in range(architecture.heads - 1))]
-    with torch.no_grad():
-        dim = body.backbone.eval()(torch.zeros(1, network.channels, network.size, network.size)).shape[1]
-    body.backbone.train()
+    """A digit network; with several heads, each has one more layer of its own on top of the bottleneck."""
+    body, heads = network.make(), architecture.heads
+    branches = [nn.Sequential(*_normalised(body.dim, body.dim)) for _ in range(heads)] if heads > 1 else []
     return Classifier(
-        scaling, body.backbone, nn.Identity(), dim, architecture.classes, dropout=body.dropout, branches=branches,
-        head_dim=body.dim,
+        InputScaling.of_pixels(), body.backbone, body.bottleneck, body.dim, architecture.classes, dropout=body.dropout,
+        branches=branches,
     )  # fmt: skip
 
 
