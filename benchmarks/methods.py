@@ -1,0 +1,70 @@
+"""What a step of each method costs, as a ratio to the plain source-only step that never forwards the target.
+
+    python -m benchmarks.methods
+
+Every registered method, plain and with TSA and MI, on 1,280-d features (bottleneck 256, 7 classes, batch 64) and on the
+16×16 digits; one run, interleaved, medians, one thread and two.
+"""
+
+import argparse
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.measure import Step, interleave, versions
+from tsadapt.config import RunConfig
+from tsadapt.engine.run import _make_training
+from tsadapt.engine.task import make_task
+from tsadapt.methods import METHODS
+
+VARIANTS: dict[str, dict[str, Any]] = {"plain": {}, "+TSA": {"source_term": "tsa", "mi": True}}
+
+
+def vectors(folder: Path) -> RunConfig:
+    rng = np.random.default_rng(0)
+    for name, n in (("source", 1670), ("target", 2344)):
+        y = np.arange(n) % 7
+        np.savez(folder / f"{name}.npz", x=rng.normal(size=(n, 1280)) + y[:, None] / 7, y=y)
+    return RunConfig(str(folder / "source.npz"), str(folder / "target.npz"))
+
+
+def steps(base: RunConfig) -> dict[str, Step]:
+    """A step of every method, plain and with TSA."""
+    made: dict[str, Step] = {}
+    for name in ("source-only", *(name for name in METHODS if name != "source-only")):
+        for variant, change in VARIANTS.items():
+            config = replace(base, method=name, steps=100_000, device="cpu", **change)
+            training = _make_training(make_task(config))
+            training.fill_memory()
+            made[f"{name} {variant}"] = training.step
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=40.0, help="time for each table")
+    parser.add_argument("--out", type=Path, default=Path("experiments/results/methods-cost.json"))
+    arguments = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        data = {"1,280-d features": vectors(Path(folder)), "16×16 digits": RunConfig("digits:uci", "digits:mnist-5k")}
+        for task, base in data.items():
+            for threads in (1, 2):
+                torch.set_num_threads(threads)
+                times = interleave(steps(base), rounds=200, seconds=arguments.seconds)
+                first = times["source-only plain"]
+                for name, seconds in times.items():
+                    row = {"data": task, "threads": threads, "method": name, "ms": round(1000 * seconds, 2)}
+                    rows.append({**row, "to_source_only": round(seconds / first, 2)})
+                    print(" ".join(str(value) for value in rows[-1].values()), flush=True)
+    result = {"command": "python -m benchmarks.methods", "rows": rows, "versions": versions()}
+    arguments.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
