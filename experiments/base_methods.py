@@ -191,9 +191,8 @@ def diagnostics(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def write_tables() -> None:
+def page(results: dict[str, dict[str, Any]]) -> str:
     """The tables of all results, as Markdown."""
-    results = read_results()
     text = [
         "Made by `python -m experiments.base_methods`: target accuracy, %, last step, mean ± deviation of three seeds.",
         "",
@@ -206,7 +205,13 @@ def write_tables() -> None:
         diagnostics(results),
         "",
     ]
-    write_atomically(RESULTS / "base-methods.md", "\n".join(text))
+    return "\n".join(text)
+
+
+def write_tables() -> None:
+    """Write the page of what is there."""
+    results = read_results()
+    write_atomically(RESULTS / "base-methods.md", page(results))
     print(f"{len(results)} of {len([*jobs()])} runs; written to {RESULTS / 'base-methods.md'}")
 
 
