@@ -3,47 +3,32 @@
 import json
 import math
 import platform
-import shutil
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 
-from tsadapt.config import RunConfig, differing_keys, read_config, to_toml
+from tsadapt.config import RunConfig
 from tsadapt.data.loader import mixed
 from tsadapt.engine import checkpoint
 from tsadapt.engine.evaluate import Predictions, predict_rows, score
-from tsadapt.engine.files import write_atomically, write_json
+from tsadapt.engine.files import write_json
 from tsadapt.engine.loop import NotFiniteError, Training
+from tsadapt.engine.place import check_place, claim
 from tsadapt.engine.progress import StepProgress
 from tsadapt.engine.records import Records
 from tsadapt.engine.saved import SavedModel, save_model
+from tsadapt.engine.signals import Stop, stop_signals
 from tsadapt.engine.task import Task, make_task, uneven
 from tsadapt.errors import UserError
 from tsadapt.models.build import build
 from tsadapt.selection.density import proxy_a_distance
 
 __all__ = ["Interrupted", "fit"]
-
-OURS = (
-    "config.toml",
-    "manifest.json",
-    "records.jsonl",
-    "metrics.json",
-    "checkpoints",
-    "model",
-    "predictions",
-    "tensorboard",
-)
-"""What a run folder holds; `overwrite` removes these and nothing else."""
 
 
 class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
@@ -52,11 +37,6 @@ class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
     def __init__(self, step: int, out: Path) -> None:
         super().__init__(f"stopped at step {step}; the same command goes on from there ({out})")
         self.step = step
-
-
-@dataclass
-class _Stop:
-    asked: bool = False
 
 
 def fit(
@@ -74,12 +54,12 @@ def fit(
     `watch` is called with the training after every logged step, and must leave it as it is.
     """
     if out is not None and not overwrite:
-        _check_place(out, config)
+        check_place(out, config)
     task = make_task(config, _say, quiet)
     config = task.config
     out = out or Path("runs") / config.hash()
     manifest = _manifest(task)
-    _claim(out, config, manifest, overwrite)
+    claim(out, config, manifest, overwrite)
     if not quiet:
         sizes = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
         objective = " + ".join([config.method, config.source_term, *(["mi"] if config.mi else [])])
@@ -102,7 +82,7 @@ def fit(
             if not quiet:
                 _say("one pass over both domains fills the memory …")
             training.fill_memory()  # a Ctrl-C in here stops at once: there is nothing to save yet
-        with _stop_signals() as stop, StepProgress(training.steps, training.at, quiet) as progress:
+        with stop_signals() as stop, StepProgress(training.steps, training.at, quiet) as progress:
             _train(training, out, records, progress, stop, tracker, watch)
     finally:
         records.close()
@@ -116,7 +96,7 @@ def _train(
     out: Path,
     records: Records,
     progress: StepProgress,
-    stop: _Stop,
+    stop: Stop,
     tracker: Any,
     watch: Callable[[Training], None] | None,
 ) -> None:
@@ -181,61 +161,6 @@ def _resume(training: Training, out: Path) -> bool:
     training.load(state)
     _say(f"resumed at step {step}")
     return True
-
-
-def _check_place(out: Path, asked: RunConfig) -> None:
-    """Refuse a folder that holds something else before any work is done; settings not given are not compared."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file, expected a folder.")
-    if (out / "config.toml").exists():
-        differ = differing_keys(read_config(out / "config.toml"), asked)
-        unset = {f.name: f.default for f in fields(RunConfig)}
-        _refuse(out, {key: pair for key, pair in differ.items() if pair[1] != unset[key]})
-    elif out.exists() and any(not path.name.startswith(".config.toml.") for path in out.iterdir()):
-        raise UserError(f"{out} is not empty and holds no run: choose another --out.")
-
-
-def _refuse(out: Path, differ: dict[str, tuple[Any, Any]]) -> None:
-    if differ:
-        keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
-        raise UserError(f"{out} holds a run with another config: {keys}. Choose another --out, or --overwrite it.")
-
-
-def _claim(out: Path, config: RunConfig, manifest: dict[str, Any], overwrite: bool) -> None:
-    """Make the folder this run's: empty, or of the same config and data, unless another may be overwritten."""
-    theirs = out / "config.toml"
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file, expected a folder.")
-    if theirs.exists():
-        other = _difference(out, config, manifest)
-        if not other:
-            return
-        if not overwrite:
-            raise UserError(f"{out} holds {other}. Choose another --out, or --overwrite it.")
-        for name in reversed(OURS):  # the config last: while it is there, the folder is known as a run's
-            path = out / name
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-    elif out.exists() and any(not path.name.startswith(".config.toml.") for path in out.iterdir()):
-        raise UserError(f"{out} is not empty and holds no run: choose another --out.")
-    try:
-        write_atomically(theirs, to_toml(config))
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
-
-
-def _difference(out: Path, config: RunConfig, manifest: dict[str, Any]) -> str:
-    """In what the run in a folder is another one; empty if it is the same."""
-    differ = differing_keys(read_config(out / "config.toml"), config)
-    if differ:
-        keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
-        return f"a run with another config: {keys}"
-    path = out / "manifest.json"
-    before = json.loads(path.read_text(encoding="utf-8"))["data"] if path.exists() else manifest["data"]
-    changed = [role for role, said in manifest["data"].items() if before.get(role) != said]
-    return f"a run of other data: the {' and the '.join(changed)} changed since it began" if changed else ""
 
 
 def _finish(task: Task, training: Training, out: Path, quiet: bool) -> dict[str, Any]:
@@ -311,28 +236,6 @@ def _tracker(out: Path, step: int) -> Any:
     except ImportError as error:
         raise UserError("TensorBoard is not installed: pip install 'tsadapt[track]'.") from error
     return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
-
-
-@contextmanager
-def _stop_signals() -> Iterator[_Stop]:
-    """The first Ctrl-C or SIGTERM asks the loop to stop after its step; a second one stops at once."""
-    stop = _Stop()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
-            raise KeyboardInterrupt
-        stop.asked = True
-
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: signals are somebody else's
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _say_unreadable(name: str, why: str) -> None:

@@ -1,0 +1,80 @@
+"""The folder of a run: empty, or of the same run, and never something else's."""
+
+import json
+import shutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from tsadapt.config import RunConfig, differing_keys, read_config, to_toml
+from tsadapt.engine.files import write_atomically
+from tsadapt.errors import UserError
+
+__all__ = ["check_place", "claim"]
+
+OURS = (
+    "config.toml",
+    "manifest.json",
+    "records.jsonl",
+    "metrics.json",
+    "checkpoints",
+    "model",
+    "predictions",
+    "tensorboard",
+)
+"""What a run folder holds; `overwrite` removes these and nothing else."""
+
+
+def check_place(out: Path, asked: RunConfig) -> None:
+    """Refuse a folder that holds something else before any work is done; settings not given are not compared."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file, expected a folder.")
+    if (out / "config.toml").exists():
+        differ = differing_keys(read_config(out / "config.toml"), asked)
+        unset = {f.name: f.default for f in fields(RunConfig)}
+        _refuse(out, {key: pair for key, pair in differ.items() if pair[1] != unset[key]})
+    elif out.exists() and any(not path.name.startswith(".config.toml.") for path in out.iterdir()):
+        raise UserError(f"{out} is not empty and holds no run: choose another --out.")
+
+
+def _refuse(out: Path, differ: dict[str, tuple[Any, Any]]) -> None:
+    if differ:
+        keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
+        raise UserError(f"{out} holds a run with another config: {keys}. Choose another --out, or --overwrite it.")
+
+
+def claim(out: Path, config: RunConfig, manifest: dict[str, Any], overwrite: bool) -> None:
+    """Make the folder this run's: empty, or of the same config and data, unless another may be overwritten."""
+    theirs = out / "config.toml"
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file, expected a folder.")
+    if theirs.exists():
+        other = _difference(out, config, manifest)
+        if not other:
+            return
+        if not overwrite:
+            raise UserError(f"{out} holds {other}. Choose another --out, or --overwrite it.")
+        for name in reversed(OURS):  # the config last: while it is there, the folder is known as a run's
+            path = out / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    elif out.exists() and any(not path.name.startswith(".config.toml.") for path in out.iterdir()):
+        raise UserError(f"{out} is not empty and holds no run: choose another --out.")
+    try:
+        write_atomically(theirs, to_toml(config))
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
+
+
+def _difference(out: Path, config: RunConfig, manifest: dict[str, Any]) -> str:
+    """In what the run in a folder is another one; empty if it is the same."""
+    differ = differing_keys(read_config(out / "config.toml"), config)
+    if differ:
+        keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
+        return f"a run with another config: {keys}"
+    path = out / "manifest.json"
+    before = json.loads(path.read_text(encoding="utf-8"))["data"] if path.exists() else manifest["data"]
+    changed = [role for role, said in manifest["data"].items() if before.get(role) != said]
+    return f"a run of other data: the {' and the '.join(changed)} changed since it began" if changed else ""
