@@ -7,20 +7,10 @@ import tyro
 
 __all__ = ["run_verb"]
 
-CLASSES = {
-    "demo": "Demo",
-    "doctor": "Doctor",
-    "fit": "Fit",
-    "evaluate": "Evaluate",
-    "predict": "Predict",
-    "features": "Features",
-    "list": "List",
-}
-
 
 def run_verb(verb: str, words: list[str]) -> int:
-    """Parse the words of a verb and run it; the exit status."""
-    kind = getattr(import_module(f"tsadapt.cli.{verb}"), CLASSES[verb])
+    """Parse the words of a verb by the class of its name in its module, and run it; the exit status."""
+    kind = getattr(import_module(f"tsadapt.cli.{verb}"), verb.capitalize())
     parsed = tyro.cli(
         kind,
         args=words,

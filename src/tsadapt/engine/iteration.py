@@ -54,6 +54,8 @@ class Iteration:
         """One optimizer step on the sum of the terms, each times its weight; with `only`, all other parameters stay."""
         training = self._training
         terms = {name: training.weighted(name, term) for name, term in terms.items() if training.weight(name)}
+        if not terms:  # all of this phase are turned off
+            return
         values = {name: float(term.detach()) for name, term in terms.items()}
         for name, value in values.items():
             if not math.isfinite(value):

@@ -25,30 +25,36 @@ OURS = (
 """What a run folder holds; `overwrite` removes these and nothing else."""
 
 
-def check_place(out: Path, asked: RunConfig) -> None:
+def check_place(out: Path, asked: RunConfig, overwrite: bool) -> None:
     """Refuse a folder that holds something else before any work is done; settings not given are not compared."""
+    if _holds_run(out) and not overwrite:
+        unset = {f.name: f.default for f in fields(RunConfig)}
+        differ = differing_keys(read_config(out / "config.toml"), asked)
+        given = {key: pair for key, pair in differ.items() if pair[1] != unset[key]}
+        if given:
+            raise UserError(f"{out} holds {_other_config(given)}. Choose another --out, or --overwrite it.")
+
+
+def _holds_run(out: Path) -> bool:
+    """Whether a folder is a run's; refused if it is something else's."""
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file, expected a folder.")
     if (out / "config.toml").exists():
-        differ = differing_keys(read_config(out / "config.toml"), asked)
-        unset = {f.name: f.default for f in fields(RunConfig)}
-        _refuse(out, {key: pair for key, pair in differ.items() if pair[1] != unset[key]})
-    elif out.exists() and any(not path.name.startswith(".config.toml.") for path in out.iterdir()):
+        return True
+    if out.exists() and any(not path.name.startswith(".config.toml.") for path in out.iterdir()):
         raise UserError(f"{out} is not empty and holds no run: choose another --out.")
+    return False
 
 
-def _refuse(out: Path, differ: dict[str, tuple[Any, Any]]) -> None:
-    if differ:
-        keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
-        raise UserError(f"{out} holds a run with another config: {keys}. Choose another --out, or --overwrite it.")
+def _other_config(differ: dict[str, tuple[Any, Any]]) -> str:
+    keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
+    return f"a run with another config: {keys}"
 
 
 def claim(out: Path, config: RunConfig, manifest: dict[str, Any], overwrite: bool) -> None:
     """Make the folder this run's: empty, or of the same config and data, unless another may be overwritten."""
     theirs = out / "config.toml"
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file, expected a folder.")
-    if theirs.exists():
+    if _holds_run(out):
         other = _difference(out, config, manifest)
         if not other:
             return
@@ -60,8 +66,6 @@ def claim(out: Path, config: RunConfig, manifest: dict[str, Any], overwrite: boo
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-    elif out.exists() and any(not path.name.startswith(".config.toml.") for path in out.iterdir()):
-        raise UserError(f"{out} is not empty and holds no run: choose another --out.")
     try:
         write_atomically(theirs, to_toml(config))
     except OSError as error:
@@ -72,8 +76,7 @@ def _difference(out: Path, config: RunConfig, manifest: dict[str, Any]) -> str:
     """In what the run in a folder is another one; empty if it is the same."""
     differ = differing_keys(read_config(out / "config.toml"), config)
     if differ:
-        keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
-        return f"a run with another config: {keys}"
+        return _other_config(differ)
     path = out / "manifest.json"
     before = json.loads(path.read_text(encoding="utf-8"))["data"] if path.exists() else manifest["data"]
     changed = [role for role, said in manifest["data"].items() if before.get(role) != said]

@@ -53,8 +53,8 @@ def fit(
     A folder with the same config is resumed, or found done; one with another config is refused unless `overwrite`.
     `watch` is called with the training after every logged step, and must leave it as it is.
     """
-    if out is not None and not overwrite:
-        check_place(out, config)
+    if out is not None:
+        check_place(out, config, overwrite)
     task = make_task(config, _say, quiet)
     config = task.config
     out = out or Path("runs") / config.hash()

@@ -74,13 +74,14 @@ def make_task(config: RunConfig, tell: Callable[[str], object] = str, quiet: boo
     labelled = source.train
     target = open_dataset(config.target, labelled.columns)
     _check_choices(config)
-    for finding in quick_findings(labelled, target.train):
+    findings = quick_findings(labelled, target.test)
+    for finding in findings:
         if finding.level == "error":
             raise UserError(finding.text)
     classes = labelled.classes
     assert classes is not None
     prior = class_prior(config.class_prior, labelled, classes)
-    for note in notes(config, labelled, target.test, classes):
+    for note in [finding.text for finding in findings if finding.level == "warning"] + notes(config, labelled, classes):
         tell(f"note: {note}")
     target = without_strange_labels(target, classes)
     config, eyes = _with_eyes(config, labelled, target.train, tell)
@@ -215,10 +216,9 @@ def without_strange_labels(target: Dataset, classes: tuple[str, ...]) -> Dataset
     return Dataset(train, train if target.test is target.train else target.test.unlabelled())
 
 
-def notes(config: RunConfig, source: Domain, target: Domain, classes: tuple[str, ...]) -> list[str]:
-    """What a user should know of her data before she waits for a result: what costs nothing to find out."""
-    found = [finding.text for finding in quick_findings(source, target) if finding.level != "note"]
-    default = RunConfig("", "")
+def notes(config: RunConfig, source: Domain, classes: tuple[str, ...]) -> list[str]:
+    """What a user should know of her settings before she waits for a result."""
+    found, default = [], RunConfig("", "")
     if config.source_term == "ce" and config.lambda0 != default.lambda0:
         found.append(f"lambda0 is {config.lambda0}, but nothing uses it without --tsa or another source term.")
     if not config.mi and config.beta != default.beta:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from tsadapt.config import RunConfig
@@ -120,12 +119,6 @@ class Method(nn.Module):
         config = self.setting.config
         gain = 10.0 if config.reversal == "progress" else 10.0 * (config.steps or 0) / 10_000
         return reversal_coefficient(out.progress, gain)
-
-
-@torch.no_grad()
-def domain_accuracy(d_s: Tensor, d_t: Tensor) -> float:
-    """The share of samples whose domain a discriminator's logits tell, both domains counting half."""
-    return float(((d_s > 0).float().mean() + (d_t <= 0).float().mean()) / 2)
 
 
 METHODS: Registry[type[Method]] = Registry("method")
