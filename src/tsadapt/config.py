@@ -1,5 +1,6 @@
 """What a run is: frozen dataclasses, to and from TOML, and the hash that names it. Imports nothing heavy."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -10,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tsadapt.errors import UserError, unknown
 
-__all__ = ["RunConfig", "differing_keys", "from_toml", "read_config", "to_toml", "with_defaults"]
+__all__ = ["RunConfig", "differing_keys", "from_toml", "read_config", "to_toml", "typed_setting", "with_defaults"]
 
 SourceTermName = Literal["ce", "isda", "tsa", "sampled"]
 Estimator = Literal["memory", "iterative"]
@@ -59,6 +60,8 @@ class RunConfig:
     weight_decay: float | None = None
     lr_gamma: float = 1e-3
     separate_bn: bool = False
+    holdout: float = 0.0
+    candidates: int = 1
     seed: int = 0
     precision: Precision = "fp32"
     device: str = "auto"
@@ -80,6 +83,7 @@ class RunConfig:
             "min_count",
             "bottleneck",
             "image_size",
+            "candidates",
         )
         for name in (*positive, "log_every", "checkpoint_every"):
             value = getattr(self, name)
@@ -89,6 +93,8 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise UserError(f"{name} is {value}, expected zero or more.")
+        if not 0 <= self.holdout <= 0.5:
+            raise UserError(f"holdout is {self.holdout}, expected a share of the source from 0 to 0.5.")
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed is {self.seed}, expected a whole number from 0 to {2**63 - 1}.")
         for field, hint in get_type_hints(RunConfig).items():
@@ -121,12 +127,17 @@ class RunConfig:
 
     def hash(self) -> str:
         """Twelve characters that name the run: equal for equal results, whatever the device or the checkpoints."""
-        text = json.dumps(self.result_keys(), sort_keys=True)
+        unset = {f.name: f.default for f in fields(self) if f.name in ADDED}
+        keys = {key: value for key, value in self.result_keys().items() if key not in ADDED or value != unset[key]}
+        text = json.dumps(keys, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 HOW_NOT_WHAT = ("device", "workers", "checkpoint_every")
 """Fields that change how a run is done and not what comes out of it."""
+
+ADDED = ("holdout", "candidates")
+"""Fields that came later: at their default they are no part of the hash, so that older runs keep their names."""
 
 
 def differing_keys(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
@@ -195,6 +206,27 @@ def _typed(values: dict[str, Any], where: str) -> dict[str, Any]:
             names = " or ".join(sorted(t.__name__ for t in allowed if t is not type(None)))
             raise UserError(f"{where}: {key} is {value!r}, expected {names}.")
     return out
+
+
+def typed_setting(name: str, text: str) -> Any:
+    """A setting's value from a word of the command line.
+
+    >>> typed_setting("mi", "true"), typed_setting("steps", "100"), typed_setting("method", "dann")
+    (True, 100, 'dann')
+    """
+    hint = get_type_hints(RunConfig)[name]
+    kinds = {hint, *get_args(hint)} if get_origin(hint) is not Literal else {str}
+    word = text.strip()
+    if bool in kinds and word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    for kind in (int, float):
+        if kind in kinds:
+            with contextlib.suppress(ValueError):
+                return kind(word)
+    if str in kinds and word:
+        return (word,) if get_origin(hint) is tuple else word
+    names = " or ".join(sorted(k.__name__ for k in kinds if isinstance(k, type) and k is not type(None)))
+    raise UserError(f"{name} is {word!r}, expected {names}.")
 
 
 def with_defaults(config: RunConfig, **defaults: Any) -> RunConfig:

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 
 from tsadapt.data.arrays import from_arrays
-from tsadapt.engine.evaluate import Predictions, calibration_error, score
+from tsadapt.engine.evaluate import Predicted, calibration_error, score
 from tsadapt.selection.density import proxy_a_distance
 
 
 def test_scores_by_hand():
     logits = np.array([[2.0, 0], [2, 0], [0, 2], [2, 0]], dtype=np.float32)
     domain = from_arrays("d", np.zeros((4, 1)), ["a", "a", "b", "b"])
-    said = score(Predictions(np.zeros((4, 1)), logits, [0, 1, 2, 3], {}), domain, ("a", "b"))
+    said = score(Predicted(np.zeros((4, 1)), logits, [0, 1, 2, 3], {}), domain, ("a", "b"))
     assert said["accuracy"] == 0.75
     assert said["per_class_accuracy"] == {"a": 1.0, "b": 0.5}
     assert said["mean_class_accuracy"] == 0.75

@@ -132,7 +132,15 @@ def test_adaptation_helps_and_everything_is_written(config):
     assert metrics["last"]["target"]["split"] == "all"
     assert set(metrics["last"]["source"]["per_class_accuracy"]) == {"ant", "bee", "cow"}
     names = {path.name for path in run.iterdir()}
-    assert names == {"config.toml", "manifest.json", "records.jsonl", "metrics.json", "checkpoints", "model"}
+    assert names == {
+        "config.toml",
+        "manifest.json",
+        "records.jsonl",
+        "metrics.json",
+        "checkpoints",
+        "model",
+        "predictions",
+    }
     record = json.loads((run / "records.jsonl").read_text().splitlines()[-1])
     expected = {"tsa", "mi", "loss", "lambda", "pseudo_label_share", "classes_without_pseudo_labels", "shift_norm"}
     assert expected | {"class_spread", "shift_term", "variance_term", "logit_size", "lr"} <= set(record)

@@ -12,8 +12,10 @@ VERBS = {
     "fit": "train on a labelled SOURCE and an unlabelled TARGET; resumes by itself",
     "evaluate": "how a trained RUN does on labelled DATA",
     "predict": "what a trained RUN says of DATA, as CSV",
+    "sweep": "train with several settings, and choose among them without target labels",
+    "select": "which of several trained RUNs to trust, without target labels",
     "features": "embeddings of images by a backbone, for any other use",
-    "list": "the methods, datasets, networks, backbones and source terms there are",
+    "list": "the methods, datasets, networks, backbones, validators and source terms there are",
 }
 
 USAGE = """\

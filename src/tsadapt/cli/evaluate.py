@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -23,6 +23,8 @@ class Evaluate:
     """Labelled data, as for fit; of a dataset with splits, the test split."""
     out: Path | None = None
     """Where to write all figures as JSON."""
+    use: Literal["last", "selected"] = "last"
+    """Which model of the run: of its last step, or the one that validators selected (fit --candidates)."""
     device: str = "auto"
     """auto, cpu, cuda, …"""
 
@@ -38,7 +40,7 @@ class Evaluate:
         from tsadapt.errors import UserError
 
         device = pick_device(self.device)
-        saved = load_model(self.run_folder, device)
+        saved = load_model(self.run_folder, device, self.use)
         domain = open_dataset(self.data, saved.columns).test
         if domain.y is None:
             raise UserError(f"{self.data} has no labels to compare with. To get predictions: tsadapt predict.")

@@ -96,6 +96,10 @@ class Fit:
     """Weight decay (0.001; 0.0005 for larger digit networks)."""
     separate_bn: bool = False
     """Forward the two domains apart, so that they do not share batch normalisation."""
+    holdout: Number = None
+    """Share of each class of the source that is kept out of training, for validators (0)."""
+    candidates: Whole = None
+    """Steps of the run, evenly spaced, that validators choose among (1: the last step alone)."""
     seed: Whole = None
     """Seed of everything random (0)."""
     precision: Literal["fp32", "bf16"] | None = None
@@ -163,6 +167,12 @@ class Fit:
             return 130
         show(metrics["last"]["source"], "source")
         show(metrics["last"]["target"], "target")
+        if "selected" in metrics:
+            selected = metrics["selected"]
+            show(selected["target"], f"selected by {selected['by']}, step {selected['step']}: target")
+        if "oracle" in metrics:
+            best = metrics["oracle"]
+            print(f"oracle (best by target labels), step {best['step']}: target accuracy {best['accuracy']:.1%}")
         print(f"run: {out}")
         return 0
 

@@ -12,12 +12,12 @@ __all__ = ["List"]
 
 @dataclass(frozen=True)
 class List:
-    """List the methods, datasets, networks, backbones or source terms there are.
+    """List the methods, datasets, networks, backbones, validators or source terms there are.
 
     Example: tsadapt list backbones resnet
     """
 
-    kind: tyro.conf.Positional[Literal["methods", "datasets", "networks", "backbones", "source-terms"]]
+    kind: tyro.conf.Positional[Literal["methods", "datasets", "networks", "backbones", "validators", "source-terms"]]
     """What to list."""
     pattern: tyro.conf.Positional[str] = ""
     """Only names with this in them."""
@@ -48,6 +48,10 @@ def _names(kind: str) -> list[str]:
         from tsadapt.models.backbones import backbone_names
 
         return backbone_names()
+    if kind == "validators":
+        from tsadapt.selection.select import validator_lines
+
+        return validator_lines()
     if kind == "networks":
         from tsadapt.models.build import network_names
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Literal, TextIO
 
 import tyro
 
@@ -31,6 +31,8 @@ class Predict:
     """Where to write; standard output unless given."""
     probabilities: bool = False
     """All probabilities, not only the highest."""
+    use: Literal["last", "selected"] = "last"
+    """Which model of the run: of its last step, or the one that validators selected (fit --candidates)."""
     device: str = "auto"
     """auto, cpu, cuda, …"""
 
@@ -44,7 +46,7 @@ class Predict:
         from tsadapt.errors import counted
 
         device = pick_device(self.device)
-        saved = load_model(self.run_folder, device)
+        saved = load_model(self.run_folder, device, self.use)
         domain = open_dataset(self.data, saved.columns).test
         with _output(self.out) as file:  # before the work: a place that cannot be written is known at once
             ready = Reader(saved.architecture, saved.eyes, device)(domain)

@@ -20,14 +20,14 @@ from tsadapt.engine.runtime import autocast
 from tsadapt.errors import UserError
 from tsadapt.models.classifier import Classifier
 
-__all__ = ["Predictions", "calibration_error", "predict_rows", "score"]
+__all__ = ["Predicted", "calibration_error", "predict_rows", "score"]
 
 ROWS_AT_ONCE = 512
 IMAGES_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Predictions:
+class Predicted:
     """Features (N, K) and logits (N, C) of the rows of a domain, as float32 arrays.
 
     `rows` are the numbers of the rows in the domain, and `unreadable` those that are left out, with the reason.
@@ -51,7 +51,7 @@ def predict_rows(
     eyes: Eyes | None = None,
     workers: int | None = None,
     quiet: bool = True,
-) -> Predictions:
+) -> Predicted:
     """Features and logits of a domain that was made ready, in evaluation mode and float32.
 
     Images are framed by `eyes`; over ten crops of an image, features and logits are averaged.
@@ -80,7 +80,7 @@ def predict_rows(
             f, z = _forward(model, x, device)
             features.append(f)
             logits.append(z)
-    return Predictions(torch.cat(features).numpy(), torch.cat(logits).numpy(), rows, unreadable)
+    return Predicted(torch.cat(features).numpy(), torch.cat(logits).numpy(), rows, unreadable)
 
 
 @torch.no_grad()
@@ -90,7 +90,7 @@ def _forward(model: Classifier, x: Tensor, device: torch.device) -> tuple[Tensor
     return f.float().cpu(), z.float().cpu()
 
 
-def score(predictions: Predictions, domain: Domain, classes: tuple[str, ...]) -> dict[str, Any]:
+def score(predictions: Predicted, domain: Domain, classes: tuple[str, ...]) -> dict[str, Any]:
     """What can be said of predictions: shares of the classes always, accuracies where the domain has labels.
 
     A row whose class the network does not know counts as an error, and its class is named.

@@ -20,6 +20,8 @@ OURS = (
     "checkpoints",
     "model",
     "predictions",
+    "candidates",
+    "selected",
     "tensorboard",
 )
 """What a run folder holds; `overwrite` removes these and nothing else."""

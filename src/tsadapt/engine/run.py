@@ -14,8 +14,10 @@ import torch
 
 from tsadapt.config import RunConfig
 from tsadapt.data.loader import mixed
+from tsadapt.data.types import Domain
 from tsadapt.engine import checkpoint
-from tsadapt.engine.evaluate import Predictions, predict_rows, score
+from tsadapt.engine.candidates import Candidates, predictions_file
+from tsadapt.engine.evaluate import Predicted, score
 from tsadapt.engine.files import write_json
 from tsadapt.engine.loop import NotFiniteError, Training
 from tsadapt.engine.place import check_place, claim
@@ -27,6 +29,7 @@ from tsadapt.engine.task import Task, make_task, uneven
 from tsadapt.errors import UserError
 from tsadapt.models.build import build
 from tsadapt.selection.density import proxy_a_distance
+from tsadapt.selection.select import CONSENSUS
 
 __all__ = ["Interrupted", "fit"]
 
@@ -77,24 +80,29 @@ def fit(
     resumed = _resume(training, out)
     records = Records(out / "records.jsonl", upto=training.at)
     tracker = _tracker(out, training.at) if tensorboard else None
+    candidates = Candidates(task, out, training.at, quiet)
     try:
         if not resumed and training.source_term.needs_statistics:
             if not quiet:
                 _say("one pass over both domains fills the memory …")
             training.fill_memory()  # a Ctrl-C in here stops at once: there is nothing to save yet
         with stop_signals() as stop, StepProgress(training.steps, training.at, quiet) as progress:
-            _train(training, out, records, progress, stop, tracker, watch)
+            _train(training, out, records, candidates, progress, stop, tracker, watch)
+        if not predictions_file(out, training.at).exists():  # trained to its end by an older version
+            candidates.take(training)
+        return out, _finish(task, training, candidates, out)
     finally:
         records.close()
+        candidates.close()
         if tracker is not None:
             tracker.close()
-    return out, _finish(task, training, out, quiet)
 
 
 def _train(
     training: Training,
     out: Path,
     records: Records,
+    candidates: Candidates,
     progress: StepProgress,
     stop: Stop,
     tracker: Any,
@@ -128,6 +136,8 @@ def _train(
         for name in [name for name in training.unreadable if name not in named]:
             named.add(name)
             _say_unreadable(name, training.unreadable[name])
+        if at in candidates.steps:
+            candidates.take(training)
         if state is not None:
             checkpoint.save(folder, at, state)
         if stopping and at < training.steps:
@@ -163,13 +173,10 @@ def _resume(training: Training, out: Path) -> bool:
     return True
 
 
-def _finish(task: Task, training: Training, out: Path, quiet: bool) -> dict[str, Any]:
+def _finish(task: Task, training: Training, candidates: Candidates, out: Path) -> dict[str, Any]:
     """Save the model, evaluate it on both domains, and write metrics.json last: its presence says the run is done."""
     source, target = task.source.test, task.target.test
-    on_source, on_target = (
-        predict_rows(training.model, domain, training.device, task.eyes, task.config.workers, quiet)
-        for domain in (source, target)
-    )
+    on_source, on_target = (candidates.look(training, domain) for domain in (source, target))
     for domain, predictions in ((source, on_source), (target, on_target)):
         for row, why in predictions.unreadable.items():
             name = f"{domain.name}: {domain.row_name(row)}"
@@ -192,12 +199,26 @@ def _finish(task: Task, training: Training, out: Path, quiet: bool) -> dict[str,
             " equal shares. If you know the shares, give them with --class-prior FILE."
         )
     metrics = {"hash": task.config.hash(), "judged_by": _judged_by(task), "last": last}
+    if len(candidates.steps) > 1:
+        metrics |= _compared(candidates, on_target, target, task.classes)
     write_json(out / "metrics.json", metrics)
     checkpoint.keep(out / "checkpoints", training.at)
     return metrics
 
 
-def _shares(predictions: Predictions) -> torch.Tensor:
+def _compared(candidates: Candidates, on_target: Predicted, target: Domain, classes: tuple[str, ...]) -> dict[str, Any]:
+    """The candidate that validators select, and, if the target has labels, the best by those: the oracle."""
+    step = candidates.choose()
+    selected = score(candidates.on_test(step, on_target), target, classes)
+    found: dict[str, Any] = {"selected": {"step": step, "by": CONSENSUS, "target": selected}}
+    if target.y is not None:
+        by_step = {s: score(candidates.on_test(s, on_target), target, classes)["accuracy"] for s in candidates.steps}
+        best = max(by_step, key=lambda s: by_step[s])
+        found["oracle"] = {"step": best, "accuracy": by_step[best], "by_step": {str(s): a for s, a in by_step.items()}}
+    return found
+
+
+def _shares(predictions: Predicted) -> torch.Tensor:
     guess = torch.from_numpy(predictions.logits.argmax(1))
     counts = torch.bincount(guess, minlength=predictions.logits.shape[1]).double()
     return counts / counts.sum()

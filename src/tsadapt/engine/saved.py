@@ -4,7 +4,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -67,11 +67,13 @@ def _save_backbone(path: Path, backbone: Backbone) -> None:
         write_atomically(path, _packed(backbone.module))
 
 
-def load_model(run: Path, device: torch.device) -> SavedModel:
-    """The network of a run folder."""
-    folder = run / "model"
+def load_model(run: Path, device: torch.device, which: Literal["last", "selected"] = "last") -> SavedModel:
+    """The network of a run folder: of its last step, or of the one that validators selected."""
+    folder = run / ("model" if which == "last" else which)
     if not run.is_dir():
         raise UserError(f"No run at {run}: expected the folder that fit wrote (its --out).")
+    if which == "selected" and not folder.exists() and (run / "model" / "model.json").is_file():
+        raise UserError(f"{run} had one candidate, its last step. To select among several: fit --candidates 5.")
     if not (folder / "model.json").is_file():
         hint = (
             " It was not trained to its end: give the same fit command again." if (run / "config.toml").exists() else ""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tsadapt.config import RunConfig, with_defaults
 from tsadapt.data.doctor import quick_findings
+from tsadapt.data.holdout import hold_out
 from tsadapt.data.image_loader import Views, workers_here
 from tsadapt.data.loader import mixed
 from tsadapt.data.open import open_dataset
@@ -45,7 +46,10 @@ UNFROZEN = {"steps": 5000, "batch_size": 32, "lr": 0.01, "weight_decay": 1e-3}
 
 @dataclass(frozen=True)
 class Task:
-    """Both datasets ready for the network, the source's classes, and how images are seen."""
+    """Both datasets ready for the network, the source's classes, and how images are seen.
+
+    `held` are rows of the source that training does not see.
+    """
 
     config: RunConfig
     source: Dataset
@@ -54,6 +58,7 @@ class Task:
     architecture: Architecture
     prior: Tensor | None
     eyes: Eyes | None = None
+    held: Domain | None = None
 
     def views(self) -> Views | None:
         """How training looks at images; None where rows are in memory."""
@@ -99,7 +104,11 @@ def make_task(config: RunConfig, tell: Callable[[str], object] = str, quiet: boo
     architecture = Architecture(network, len(classes), inputs, config.bottleneck, METHODS[config.method].heads)
     ready = Reader(architecture, eyes, pick_device(config.device), config.workers, quiet)
     source, target = (_ready(dataset, ready, tell) for dataset in (source, target))
-    return Task(config, source, target, classes, architecture, prior, eyes)
+    held = None
+    if config.holdout:
+        train, held = hold_out(source.train, config.holdout, config.seed)
+        source = Dataset(train, held if source.test is source.train else source.test)
+    return Task(config, source, target, classes, architecture, prior, eyes, held)
 
 
 def _ready(dataset: Dataset, reader: Reader, tell: Callable[[str], object]) -> Dataset:

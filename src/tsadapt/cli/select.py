@@ -1,0 +1,49 @@
+"""tsadapt select: which of several trained runs to trust."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+__all__ = ["Select"]
+
+
+@dataclass(frozen=True)
+class Select:
+    """Choose among trained RUNs (or all runs of a sweep's folder) without target labels.
+
+    Runs of one task are compared, at each of their candidate steps. With a source-only run among them, no choice is
+    made that its own evidence puts below it.
+    Example: tsadapt select runs/a runs/b runs/source-only --by consensus
+    """
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN…")]
+    """Folders of finished runs, or of a sweep."""
+    by: str = "consensus"
+    """Validator to choose by (tsadapt list validators)."""
+    no_guard: bool = False
+    """Leave collapsed candidates in the race."""
+    out: Path | None = None
+    """Folder for choice.json and scores.csv; nothing is written unless given."""
+
+    def run(self) -> int:
+        """Score the runs, print the table, and write what was decided."""
+        from tsadapt.errors import UserError
+        from tsadapt.report.selection import print_choice
+        from tsadapt.selection.select import choose
+        from tsadapt.sweep.choice import read_candidates, reference_among, varying, write_choice
+
+        if not self.runs:
+            raise UserError("select needs runs, for example: tsadapt select runs/a runs/b --by consensus")
+        candidates = read_candidates(self.runs)
+        pool = [candidate.predictions for candidate in candidates]
+        choice = choose(pool, self.by, reference_among(candidates), guard=not self.no_guard)
+        print_choice(candidates, choice)
+        if self.out is not None:
+            config = candidates[choice.chosen].config
+            write_choice(
+                self.out, candidates, choice, {name: getattr(config, name) for name in varying(candidates)}, {}
+            )
+            print(f"written: {self.out / 'choice.json'}, {self.out / 'scores.csv'}")
+        return 0

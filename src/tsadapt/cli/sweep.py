@@ -1,0 +1,154 @@
+"""tsadapt sweep: hyper-parameters without target labels."""
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from tsadapt.cli.fit import Fit, Text, Whole
+from tsadapt.config import RunConfig
+from tsadapt.errors import UserError, counted
+
+if TYPE_CHECKING:
+    from tsadapt.sweep.plan import Axes, Planned
+
+__all__ = ["Sweep"]
+
+
+@dataclass(frozen=True)
+class Sweep(Fit):
+    """Train with several settings, and choose among the results without target labels; the same command resumes.
+
+    Every combination of the --grid values is trained (the paper's λ0 × β unless given; TSA unless told otherwise), and
+    source-only beside them. OUT/choice.json says which is chosen, OUT/scores.csv has all scores.
+    Example: tsadapt sweep digits:uci digits:mnist-5k --grid lambda0=0.1,0.25 --grid beta=0.05,0.1 --jobs 2
+    """
+
+    grid: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME=A,B,…")] = ()
+    """A setting of fit and its values; NAME=LOW..HIGH and NAME=LOW..HIGH:log are ranges to draw from."""
+    trials: Whole = None
+    """Draw so many combinations instead of training all."""
+    search: Literal["grid", "random", "optuna"] | None = None
+    """How combinations are found: all, at random, or proposed by optuna (extra: sweep)."""
+    storage: Text = None
+    """optuna's storage, to share a sweep between machines (sqlite:///OUT/optuna.db)."""
+    jobs: int = 1
+    """Runs side by side."""
+    by: str = "consensus"
+    """Validator to choose by (tsadapt list validators)."""
+    no_guard: bool = False
+    """Leave collapsed candidates in the race."""
+
+    def to_config(self) -> RunConfig:
+        """The config that all runs share: TSA and a tenth of the source held out, unless told otherwise."""
+        base = super().to_config()
+        told = self.tsa or self.mi or self.source_term is not None or self.config is not None
+        if not told:
+            base = replace(base, source_term="tsa", mi=not self.no_mi)
+        if self.holdout is None and base.holdout == 0:
+            base = replace(base, holdout=0.1)
+        return base
+
+    def run(self) -> int:
+        """Train, choose, and say what was chosen."""
+        base = self.to_config()
+        from tsadapt.report.selection import print_choice
+        from tsadapt.selection.select import choose, selectors
+        from tsadapt.sweep.choice import read_candidates, reference_among, write_choice
+        from tsadapt.sweep.plan import PAPER_GRID, SOURCE_ONLY, Planned, parse_axis
+
+        if self.by not in selectors():
+            raise UserError(unknown_validator(self.by))
+        if self.jobs < 1 or (self.trials is not None and self.trials < 1):
+            raise UserError("--jobs and --trials are numbers from 1 on.")
+        axes = dict(map(parse_axis, self.grid or PAPER_GRID))
+        out = self.out or Path("runs") / f"sweep-{_hash(base, self.grid or PAPER_GRID)}"
+        _check_folder(out)
+        reference = Planned.of(base, SOURCE_ONLY, out)
+        planned, failed = self._train(base, axes, reference, out)
+        done = [one for one in planned if one.done]
+        if failed:
+            print(f"{counted(len(failed), 'run')} of {len(planned)} failed:", file=sys.stderr)
+            for one in planned:
+                if one.out in failed:
+                    print(f"  {one.title}: {failed[one.out]}", file=sys.stderr)
+        if not done:
+            raise UserError("no run of the sweep came to its end: there is nothing to choose from.")
+        print(f"scoring {counted(len(done) + 1, 'run')} …", file=sys.stderr, flush=True)
+        candidates = read_candidates([*dict.fromkeys([reference.out, *(one.out for one in done)])])
+        pool = [candidate.predictions for candidate in candidates]
+        choice = choose(pool, self.by, reference_among(candidates), guard=not self.no_guard)
+        print_choice(candidates, choice)
+        chosen = candidates[choice.chosen].run
+        overrides = next(one.overrides for one in (*done, reference) if one.out == chosen)
+        lost = {one.title: failed[one.out] for one in planned if one.out in failed}
+        write_choice(out, candidates, choice, overrides, lost)
+        print(f"written: {out / 'choice.json'}, {out / 'scores.csv'}")
+        print(f"to train it on all of the source: tsadapt fit --config {chosen / 'config.toml'} --holdout 0")
+        return 0
+
+    def _train(
+        self, base: RunConfig, axes: "Axes", reference: "Planned", out: Path
+    ) -> "tuple[list[Planned], dict[Path, str]]":
+        """Source-only first and by itself: it finds what is wrong with the data, and fills caches; then the others."""
+        from tsadapt.engine.run import Interrupted, fit
+        from tsadapt.sweep.plan import Planned, draw, grid
+        from tsadapt.sweep.runner import run_all
+        from tsadapt.sweep.search import run_optuna
+
+        search = self.search or ("random" if self.trials is not None else "grid")
+        if search == "grid":
+            settings = grid(axes)  # before anything is trained: a range has no place here
+        try:
+            print("source-only, to compare with …", file=sys.stderr, flush=True)
+            judged_by = fit(reference.config, reference.out, quiet=self.quiet)[1]["judged_by"]
+            if search == "optuna":
+                return run_optuna(
+                    base, axes, self.trials or 25, out, self._scorer(), self.storage, self.jobs, self.quiet
+                )
+            if search == "random":
+                settings = draw(axes, self.trials or 25, base.seed)
+            planned = [Planned.of(base, one, out) for one in settings]
+            print(f"{counted(len(planned), 'run')} to {out / 'runs'}, {self.jobs} at a time …", file=sys.stderr)
+            return planned, run_all(planned, self.jobs, self.quiet, judged_by)
+        except Interrupted as stopped:
+            raise KeyboardInterrupt("the same command goes on from here") from stopped
+
+    def _scorer(self) -> Any:
+        """What guides optuna: the validator of --by if it scores a run alone, else dev."""
+        from tsadapt.selection import VALIDATORS
+        from tsadapt.sweep.choice import read_candidates
+
+        alone = self.by in VALIDATORS and VALIDATORS[self.by].alone is not None
+        guide = VALIDATORS[self.by if alone else "dev"]
+        if not alone:
+            print(f"note: {self.by} compares a whole pool; the search is guided by dev meanwhile.", file=sys.stderr)
+
+        def score(run: Path) -> float:
+            last = read_candidates([run])[-1]
+            return -float(guide.goodness(guide.scores([last.predictions]))[0])
+
+        return score
+
+
+def unknown_validator(name: str) -> str:
+    """The message for a validator that is not there."""
+    from tsadapt.errors import unknown
+    from tsadapt.selection.select import selectors
+
+    return unknown("validator", name, selectors())
+
+
+def _hash(base: RunConfig, grid: tuple[str, ...]) -> str:
+    return hashlib.sha256(json.dumps([base.hash(), *sorted(grid)]).encode()).hexdigest()[:12]
+
+
+def _check_folder(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file, expected a folder.")
+    if out.exists() and any(out.iterdir()) and not (out / "runs").is_dir():
+        raise UserError(f"{out} is not empty and holds no sweep: choose another --out.")

@@ -1,0 +1,126 @@
+"""The choice among a pool of candidates, without a target label; how good it was, once labels are there (oracle)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tsadapt.errors import UserError, unknown
+from tsadapt.selection.guard import collapsed
+from tsadapt.selection.predictions import Predictions
+from tsadapt.selection.validators import VALIDATORS, ranks
+
+__all__ = ["CONSENSUS", "VOTERS", "Choice", "choose", "oracle_judgement", "selectors", "validator_lines"]
+
+CONSENSUS = "consensus"
+
+VOTERS = ("dev", "im", "class-ami", "mixval", "ensv")
+"""Whose ranks the consensus averages: one for each idea (source risk, confidence, clusters, smoothness, the pool)."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidate that was chosen, by what, and why; all scores and ranks, by validator; who is out of the race."""
+
+    chosen: int
+    by: str
+    why: str
+    scores: dict[str, np.ndarray]
+    ranks: dict[str, np.ndarray]
+    out: dict[int, str]
+
+
+def selectors() -> list[str]:
+    """Every name that `--by` takes."""
+    return [CONSENSUS, *VALIDATORS]
+
+
+def validator_lines() -> list[str]:
+    """Every name that `--by` takes, with what it is, which way is better, its range, and when not to trust it."""
+    lines = [
+        f"{CONSENSUS}: Mean rank by {', '.join(VOTERS)}, without collapsed candidates, and never below source-only."
+        " Lower is better. Fails where most of those are wrong together."
+    ]
+    for name in VALIDATORS:
+        v = VALIDATORS[name]
+        needs = " Needs --holdout." if v.needs_holdout else " Needs a pool." if v.alone is None else ""
+        better = f"{'Higher' if v.higher else 'Lower'} is better, {v.span}."
+        lines.append(f"{name}: {v.what} {better}{needs} Fails: {v.fails}.")
+    return lines
+
+
+def choose(
+    pool: Sequence[Predictions], by: str = CONSENSUS, reference: int | None = None, *, guard: bool = True
+) -> Choice:
+    """Choose the best candidate of a pool by a validator, or by the consensus of several.
+
+    Collapsed candidates are out of the race unless `guard` is off. `reference` is source-only's place in the pool: it
+    is chosen when no other candidate beats it, in the consensus by its mean rank and by the greater part of the votes.
+    """
+    if not pool:
+        raise ValueError("a pool of no candidates")
+    if by != CONSENSUS and by not in VALIDATORS:
+        raise UserError(unknown("validator", by, selectors()))
+    out = collapsed(pool, reference) if guard else {i: "not finite" for i, p in enumerate(pool) if not p.finite}
+    racing = [i for i in range(len(pool)) if i not in out]
+    if not racing:
+        raise UserError(f"None of the {len(pool)} candidates can be chosen: the first one {out[0]}.")
+    names = VOTERS if by == CONSENSUS else (by,)
+    scores, rank = _scored(pool, racing, [*dict.fromkeys([*names, *quick()])])
+    votes = [name for name in names if not np.isnan(scores[name][racing]).all()]
+    if not votes:
+        hint = " It needs held-out source rows: --holdout 0.1." if VALIDATORS[names[0]].needs_holdout else ""
+        raise UserError(f"No candidate can be scored by {by}.{hint}")
+    mean = np.stack([rank[name] for name in votes]).mean(0)
+    if by == CONSENSUS:
+        scores[by], rank[by] = mean, mean
+    best = min(racing, key=lambda i: (mean[i], i))
+    why = f"best of {len(racing)} by {by}" + (f" ({', '.join(votes)})" if by == CONSENSUS else "")
+    if reference is not None and best != reference:
+        won = sum(bool(rank[name][best] < rank[name][reference]) for name in votes)
+        if mean[best] >= mean[reference] or 2 * won <= len(votes):
+            best, why = reference, f"no candidate beats source-only by {by}: source-only is kept"
+    elif best == reference:
+        why = f"no candidate beats source-only by {by}: source-only is kept"
+    return Choice(best, by, why, scores, rank, out)
+
+
+def quick() -> list[str]:
+    """The validators that are always computed."""
+    return [name for name in VALIDATORS if not VALIDATORS[name].slow]
+
+
+def _scored(
+    pool: Sequence[Predictions], racing: list[int], names: Sequence[str]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Scores and ranks of those in the race, by validator; NaN for the others."""
+    scores, rank = {}, {}
+    for name in names:
+        found, place = np.full(len(pool), np.nan), np.full(len(pool), np.nan)
+        found[racing] = VALIDATORS[name].scores([pool[i] for i in racing])
+        place[racing] = ranks(VALIDATORS[name].goodness(found[racing]))
+        scores[name], rank[name] = found, place
+    return scores, rank
+
+
+def oracle_judgement(choice: Choice, accuracies: np.ndarray) -> dict[str, dict[str, float]]:
+    """How each validator's own choice does by the target's labels: regret to the best candidate, rank correlation.
+
+    Nothing here has a part in any choice.
+    """
+    from scipy.stats import spearmanr
+
+    found = {}
+    for name, rank in choice.ranks.items():
+        there = np.flatnonzero(~np.isnan(rank))
+        if not len(there) or np.isnan(choice.scores[name]).all():
+            continue
+        mine = choice.chosen if name == choice.by else int(there[np.argmin(rank[there])])
+        varied = len(np.unique(rank[there])) > 1 and len(np.unique(accuracies[there])) > 1
+        correlation = float(spearmanr(-rank[there], accuracies[there]).statistic) if varied else float("nan")
+        found[name] = {
+            "accuracy": float(accuracies[mine]),
+            "regret": float(np.nanmax(accuracies) - accuracies[mine]),
+            "rank_correlation": correlation,
+        }
+    return found

@@ -1,0 +1,99 @@
+"""What a validator is, and the registry of all of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tsadapt.registry import Registry
+from tsadapt.selection.predictions import Predictions
+
+__all__ = ["VALIDATORS", "Validator", "pool_validator", "ranks", "scores_of", "validator"]
+
+Score = Callable[[Predictions], float]
+PoolScore = Callable[[Sequence[Predictions]], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Validator:
+    """A score of candidates without target labels.
+
+    `higher` says whether more is better, `span` the range, `fails` when not to trust it; `alone` scores one candidate,
+    and is None if only a whole pool can be scored. `needs_holdout`: it looks at the held-out part of the source.
+    """
+
+    name: str
+    what: str
+    higher: bool
+    span: str
+    fails: str
+    together: PoolScore
+    alone: Score | None = None
+    needs_holdout: bool = False
+    slow: bool = False
+
+    def scores(self, pool: Sequence[Predictions]) -> np.ndarray:
+        """One score a candidate; NaN where it cannot be had (no held-out rows, values that are not finite)."""
+        fit = [i for i, p in enumerate(pool) if p.finite and (len(p.labels_v) or not self.needs_holdout)]
+        found = np.full(len(pool), np.nan)
+        if fit:
+            found[fit] = [float(score) for score in self.together([pool[i] for i in fit])]
+        return found
+
+    def goodness(self, scores: np.ndarray) -> np.ndarray:
+        """The scores with higher = better, NaN as the worst of all."""
+        signed = scores if self.higher else -scores
+        return np.where(np.isnan(signed), -np.inf, signed)
+
+
+VALIDATORS: Registry[Validator] = Registry("validator")
+
+
+def validator(
+    name: str, *, higher: bool, span: str, fails: str, needs_holdout: bool = False, slow: bool = False
+) -> Callable[[Score], Score]:
+    """Register a function of one candidate's predictions."""
+
+    def put(score: Score) -> Score:
+        def together(pool: Sequence[Predictions]) -> list[float]:
+            return [score(p) for p in pool]
+
+        what = (score.__doc__ or "").splitlines()[0]
+        VALIDATORS.register(name)(Validator(name, what, higher, span, fails, together, score, needs_holdout, slow))
+        return score
+
+    return put
+
+
+def pool_validator(name: str, *, higher: bool, span: str, fails: str) -> Callable[[PoolScore], PoolScore]:
+    """Register a function that scores a whole pool at once."""
+
+    def put(score: PoolScore) -> PoolScore:
+        what = (score.__doc__ or "").splitlines()[0]
+        VALIDATORS.register(name)(Validator(name, what, higher, span, fails, score))
+        return score
+
+    return put
+
+
+def scores_of(predictions: Predictions) -> dict[str, float | None]:
+    """Every quick score that one candidate has by itself, by the validator's name; None where there is none."""
+    found: dict[str, float | None] = {}
+    for name in VALIDATORS:
+        one = VALIDATORS[name]
+        if one.alone is not None and not one.slow:
+            value = float(one.scores([predictions])[0])
+            found[name] = value if np.isfinite(value) else None
+    return found
+
+
+def ranks(goodness: np.ndarray) -> np.ndarray:
+    """Ranks from 1 (best); equal ones share the mean of theirs.
+
+    >>> ranks(np.array([0.5, 0.9, 0.5])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    from scipy.stats import rankdata
+
+    found: np.ndarray = rankdata(-goodness)
+    return found

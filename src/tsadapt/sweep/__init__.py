@@ -1,0 +1,1 @@
+"""Sweeps: many runs, and the choice among them without target labels."""

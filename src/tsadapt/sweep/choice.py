@@ -1,0 +1,157 @@
+"""The choice among trained runs: read what they left behind, score it, and write down what was decided."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tsadapt.config import RunConfig, read_config
+from tsadapt.engine.files import write_atomically, write_json
+from tsadapt.errors import UserError
+from tsadapt.selection.predictions import Predictions
+from tsadapt.selection.select import Choice, oracle_judgement
+from tsadapt.sweep.plan import SOURCE_ONLY
+
+__all__ = ["Candidate", "read_candidates", "reference_among", "varying", "write_choice"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A trained run at one of its steps."""
+
+    run: Path
+    step: int
+    config: RunConfig
+    predictions: Predictions
+    oracle_accuracy: float | None
+    """Of the target's labels, where they are there: for the table, never for the choice."""
+
+
+def read_candidates(runs: Sequence[Path]) -> list[Candidate]:
+    """The candidates of run folders; a folder of a sweep stands for all its runs that are done."""
+    found = []
+    for run in _unfolded(runs):
+        config, metrics = read_config(run / "config.toml"), _metrics(run)
+        last = metrics["last"]
+        by_step = metrics.get("oracle", {}).get("by_step", {str(last["step"]): last["target"].get("accuracy")})
+        files = sorted((run / "predictions").glob("step-*.npz"))
+        if not files:
+            raise UserError(f"{run} holds no predictions to score: it was trained by an older version. Train it anew.")
+        for path in files:
+            step = int(path.stem.removeprefix("step-"))
+            found.append(Candidate(run, step, config, Predictions.read(path), by_step.get(str(step))))
+    rows = {len(candidate.predictions.logits_t) for candidate in found}
+    shapes = {candidate.predictions.logits_t.shape[1] for candidate in found}
+    if len({candidate.config.target for candidate in found}) > 1 or len(rows) > 1 or len(shapes) > 1:
+        targets = sorted({f"{c.config.target} ({len(c.predictions.logits_t)} rows)" for c in found})
+        raise UserError(
+            f"These runs are not of one task and cannot be compared: their targets are {', '.join(targets)}."
+        )
+    return found
+
+
+def _unfolded(runs: Sequence[Path]) -> list[Path]:
+    found: list[Path] = []
+    for run in runs:
+        inner = sorted(path.parent for path in (run / "runs").glob("*/metrics.json"))
+        if (run / "metrics.json").exists():
+            found.append(run)
+        elif inner:
+            found += inner
+        elif not run.is_dir():
+            raise UserError(f"No run at {run}: expected the folder that fit or sweep wrote (its --out).")
+        else:
+            hint = "it was not trained to its end" if (run / "config.toml").exists() else "it holds no run"
+            raise UserError(f"{run} cannot be scored: {hint}.")
+    return [*dict.fromkeys(found)]
+
+
+def _metrics(run: Path) -> dict[str, Any]:
+    metrics: dict[str, Any] = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    return metrics
+
+
+def reference_among(candidates: Sequence[Candidate]) -> int | None:
+    """The place of source-only, at its last step; None if there is none."""
+    plain = {name: value for name, value in SOURCE_ONLY.items() if name != "term_weight"}
+    places = [i for i, c in enumerate(candidates) if all(getattr(c.config, k) == v for k, v in plain.items())]
+    return max(places, key=lambda i: candidates[i].step) if places else None
+
+
+def varying(candidates: Sequence[Candidate]) -> list[str]:
+    """The settings in which the candidates differ."""
+    keys = [c.config.result_keys() for c in candidates]
+    return [name for name in keys[0] if len({json.dumps(k[name]) for k in keys}) > 1]
+
+
+def write_choice(
+    folder: Path, candidates: Sequence[Candidate], choice: Choice, overrides: dict[str, Any], failed: dict[str, str]
+) -> None:
+    """Write choice.json, scores.csv, and oracle.json if the target's labels are known; the first two without them."""
+    chosen = candidates[choice.chosen]
+    write_json(
+        folder / "choice.json",
+        {
+            "by": choice.by,
+            "why": choice.why,
+            "overrides": overrides,
+            "run": str(chosen.run),
+            "step": chosen.step,
+            "scores": {name: _number(values[choice.chosen]) for name, values in choice.scores.items()},
+            "collapsed": {_name(candidates[i]): why for i, why in choice.out.items()},
+            "failed": failed,
+        },
+    )
+    write_atomically(folder / "scores.csv", _csv(candidates, choice))
+    accuracies = oracle_accuracies(candidates)
+    if accuracies is None:
+        (folder / "oracle.json").unlink(missing_ok=True)
+        return
+    judged = oracle_judgement(choice, accuracies)
+    write_json(
+        folder / "oracle.json",
+        {
+            "note": "made with target labels, which had no part in the choice",
+            "best_accuracy": float(accuracies.max()),
+            "accuracies": {_name(c): c.oracle_accuracy for c in candidates},
+            "validators": {n: {key: _number(value) for key, value in said.items()} for n, said in judged.items()},
+        },
+    )
+
+
+def oracle_accuracies(candidates: Sequence[Candidate]) -> np.ndarray | None:
+    """Target accuracies of all candidates; None unless all are known."""
+    found = [c.oracle_accuracy for c in candidates]
+    return None if None in found else np.array(found, dtype=float)
+
+
+def _csv(candidates: Sequence[Candidate], choice: Choice) -> str:
+    """One line a candidate: its settings, whether it is chosen or out, and the score and rank of every validator."""
+    settings = varying(candidates)
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    scores = [*choice.scores]
+    out.writerow(["run", "step", *settings, "chosen", "out", *scores, *(f"{name} rank" for name in scores)])
+    for i, c in enumerate(candidates):
+        values = [choice.scores[name][i] for name in scores] + [choice.ranks[name][i] for name in scores]
+        row = [c.run.name, c.step, *(getattr(c.config, name) for name in settings)]
+        out.writerow([*row, "yes" if i == choice.chosen else "", choice.out.get(i, ""), *map(_cell, values)])
+    return text.getvalue()
+
+
+def _cell(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6g}"
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _name(candidate: Candidate) -> str:
+    return f"{candidate.run.name}, step {candidate.step}"

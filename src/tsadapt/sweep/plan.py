@@ -1,0 +1,124 @@
+"""Which runs a sweep makes: a grid, or drawn at random."""
+
+import json
+import random
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+from tsadapt.config import RunConfig, typed_setting
+from tsadapt.errors import UserError, unknown
+
+__all__ = ["PAPER_GRID", "SOURCE_ONLY", "Axes", "Planned", "Range", "draw", "grid", "parse_axis"]
+
+SOURCE_ONLY: dict[str, Any] = {"method": "source-only", "source_term": "ce", "mi": False, "term_weight": ()}
+"""What makes a run the reference that every sweep compares with."""
+
+PAPER_GRID = ("lambda0=0.1,0.25,0.5,0.75,1.0", "beta=0.01,0.05,0.1,0.15,0.2")
+"""The paper's choices (Section 4.1)."""
+
+NOT_SWEPT = ("source", "target", "device", "workers", "checkpoint_every", "candidates", "holdout")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, evenly or (log) by orders of magnitude; for random and optuna searches."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def draw(self, rng: random.Random) -> float:
+        """One of them; four digits are enough for a setting."""
+        value = exp(rng.uniform(log(self.low), log(self.high))) if self.log else rng.uniform(self.low, self.high)
+        return float(f"{value:.4g}")
+
+
+Axes = dict[str, tuple[Any, ...] | Range]
+
+
+def parse_axis(text: str) -> tuple[str, tuple[Any, ...] | Range]:
+    """A setting and its values: name=a,b,c, or a range name=low..high or name=low..high:log.
+
+    >>> parse_axis("lambda0=0.1,0.5"), parse_axis("lr=0.001..0.1:log")
+    (('lambda0', (0.1, 0.5)), ('lr', Range(low=0.001, high=0.1, log=True)))
+    """
+    name, equals, values = text.partition("=")
+    name = name.strip().removeprefix("--").replace("-", "_")
+    known = [f.name for f in fields(RunConfig) if f.name not in NOT_SWEPT]
+    if not equals or not values.strip():
+        raise UserError(f"--grid is {text!r}, expected NAME=VALUE,VALUE,… such as lambda0=0.1,0.25.")
+    if name not in known:
+        raise UserError(unknown("setting", name, known))
+    if ".." in values:
+        span, _, how = values.partition(":")
+        ends = [typed_setting(name, end) for end in span.split("..")]
+        numbers = [float(end) for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
+        if len(ends) != 2 or len(numbers) != 2 or not numbers[0] < numbers[1] or how not in ("", "log"):
+            raise UserError(f"--grid is {text!r}, expected a range NAME=LOW..HIGH, or NAME=LOW..HIGH:log.")
+        if how == "log" and numbers[0] <= 0:
+            raise UserError(f"--grid is {text!r}: a range by orders of magnitude starts above zero.")
+        return name, Range(numbers[0], numbers[1], how == "log")
+    found = tuple(typed_setting(name, value) for value in values.split(","))
+    if len(set(found)) < len(found):
+        raise UserError(f"--grid is {text!r}: a value stands there twice.")
+    return name, found
+
+
+def grid(axes: Axes) -> list[dict[str, Any]]:
+    """Every combination of the values."""
+    for name, values in axes.items():
+        if isinstance(values, Range):
+            raise UserError(f"{name} has a range: a grid needs values. --trials N draws from ranges.")
+    listed = {name: values for name, values in axes.items() if isinstance(values, tuple)}
+    return [dict(zip(listed, chosen, strict=True)) for chosen in product(*listed.values())]
+
+
+def draw(axes: Axes, trials: int, seed: int) -> list[dict[str, Any]]:
+    """`trials` combinations at random, none twice; all of them if there are no more."""
+    rng = random.Random(seed)
+    if not any(isinstance(values, Range) for values in axes.values()):
+        everything = grid(axes)
+        return rng.sample(everything, min(trials, len(everything)))
+    found: list[dict[str, Any]] = []
+    while len(found) < trials:
+        one = {n: v.draw(rng) if isinstance(v, Range) else rng.choice(v) for n, v in axes.items()}
+        if one not in found:
+            found.append(one)
+    return found
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of a sweep: what it changes in the base config, its config, and its folder."""
+
+    overrides: dict[str, Any]
+    config: RunConfig
+    out: Path
+
+    @classmethod
+    def of(cls, base: RunConfig, overrides: dict[str, Any], folder: Path) -> "Planned":
+        """A run of a sweep in `folder`; its own folder there is named by the hash of its config."""
+        try:
+            config = replace(base, **overrides)
+        except UserError as error:
+            raise UserError(f"--grid: {error}") from error
+        return cls(overrides, config, folder / "runs" / config.hash())
+
+    @property
+    def done(self) -> bool:
+        """Whether it was trained to its end."""
+        return (self.out / "metrics.json").exists()
+
+    @property
+    def judged_by(self) -> dict[str, Any]:
+        """The labels that its metrics are made with."""
+        found: dict[str, Any] = json.loads((self.out / "metrics.json").read_text(encoding="utf-8"))["judged_by"]
+        return found
+
+    @property
+    def title(self) -> str:
+        """The changed settings, in words."""
+        return ", ".join(f"{name}={value}" for name, value in self.overrides.items() if value != ()) or "base"
