@@ -42,7 +42,7 @@ def test_closer_to_the_target_risk_than_iwcv_over_repeats():
 
 def test_the_density_ratio_of_gaussians_is_found():
     rng = np.random.default_rng(3)
-    source, target, at = rng.normal(size=(2000, 2)), rng.normal(size=(2000, 2)) + [1, 0], rng.normal(size=(400, 2))
+    source, target, at = rng.normal(size=(2000, 2)), rng.normal((1, 0), size=(2000, 2)), rng.normal(size=(400, 2))
     found = importance_weights(source, target, at)
     true = np.exp(at[:, 0] - 0.5)
     assert np.corrcoef(found, true)[0, 1] > 0.95

@@ -18,7 +18,7 @@ class Evaluate:
     """
 
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Folder of a finished run."""
+    """Folder of a finished run, or of a sweep: then the run that was chosen there."""
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """Labelled data, as for fit; of a dataset with splits, the test split."""
     out: Path | None = None

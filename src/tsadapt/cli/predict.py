@@ -24,7 +24,7 @@ class Predict:
     """
 
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Folder of a finished run."""
+    """Folder of a finished run, or of a sweep: then the run that was chosen there."""
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """Data, as for fit; labels are not needed. Of a dataset with splits, the test split."""
     out: Path | None = None

@@ -101,21 +101,18 @@ class Sweep(Fit):
         from tsadapt.sweep.search import run_optuna
 
         search = self.search or ("random" if self.trials is not None else "grid")
-        if search == "grid":
-            settings = grid(axes)  # before anything is trained: a range has no place here
+        settings = draw(axes, self.trials or 25, base.seed) if search == "random" else []
+        settings = grid(axes) if search == "grid" else settings
+        planned = [Planned.of(base, one, out) for one in settings]  # before anything is trained: a bad value is known
         try:
             print("source-only, to compare with …", file=sys.stderr, flush=True)
             judged_by = fit(reference.config, reference.out, quiet=self.quiet)[1]["judged_by"]
             if search == "optuna":
-                return run_optuna(
-                    base, axes, self.trials or 25, out, self._scorer(), self.storage, self.jobs, self.quiet
-                )
-            if search == "random":
-                settings = draw(axes, self.trials or 25, base.seed)
-            planned = [Planned.of(base, one, out) for one in settings]
+                score = self._scorer()
+                return run_optuna(base, axes, self.trials or 25, out, score, self.storage, self.jobs, self.quiet)
             print(f"{counted(len(planned), 'run')} to {out / 'runs'}, {self.jobs} at a time …", file=sys.stderr)
             return planned, run_all(planned, self.jobs, self.quiet, judged_by)
-        except Interrupted as stopped:
+        except (Interrupted, KeyboardInterrupt) as stopped:
             raise KeyboardInterrupt("the same command goes on from here") from stopped
 
     def _scorer(self) -> Any:

@@ -68,7 +68,12 @@ def _save_backbone(path: Path, backbone: Backbone) -> None:
 
 
 def load_model(run: Path, device: torch.device, which: Literal["last", "selected"] = "last") -> SavedModel:
-    """The network of a run folder: of its last step, or of the one that validators selected."""
+    """The network of a run folder: of its last step, or of the one that validators selected.
+
+    A sweep's folder stands for the run that was chosen there.
+    """
+    if (run / "choice.json").is_file():
+        run = run / str(json.loads((run / "choice.json").read_text(encoding="utf-8"))["run"])
     folder = run / ("model" if which == "last" else which)
     if not run.is_dir():
         raise UserError(f"No run at {run}: expected the folder that fit wrote (its --out).")

@@ -14,6 +14,9 @@ __all__ = ["print_choice"]
 MOST_ROWS = 40
 """Candidates that are printed; scores.csv has all."""
 
+FEW = 20
+"""Held-out rows (in effect) below which an estimate by importance weights is a guess."""
+
 
 def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Console | None = None) -> None:
     """Print the candidates from best to worst, those out of the race, and the oracle's view if there is one."""
@@ -25,6 +28,12 @@ def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Conso
     if accuracies is not None:
         console.print(_validators(choice, accuracies))
     chosen = candidates[choice.chosen]
+    rests_on = choice.notes[choice.chosen].get("effective_sample_size", float("nan"))
+    if rests_on < FEW:
+        console.print(
+            f"note: the domains hardly overlap: dev and iwcv of the choice rest on {rests_on:.1f} rows in effect.",
+            highlight=False,
+        )
     console.print(f"chosen: {_settings(candidates, choice.chosen)} ({choice.why})", highlight=False)
     console.print(f"run: {chosen.run}", highlight=False, soft_wrap=True)
 

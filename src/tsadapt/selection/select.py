@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tsadapt.errors import UserError, unknown
+from tsadapt.selection.dev import importance_notes
 from tsadapt.selection.guard import collapsed
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.validators import VALIDATORS, ranks
@@ -28,6 +29,8 @@ class Choice:
     scores: dict[str, np.ndarray]
     ranks: dict[str, np.ndarray]
     out: dict[int, str]
+    notes: tuple[dict[str, float], ...] = ()
+    """For each candidate, what DEV's estimate rests on."""
 
 
 def selectors() -> list[str]:
@@ -82,7 +85,7 @@ def choose(
             best, why = reference, f"no candidate beats source-only by {by}: source-only is kept"
     elif best == reference:
         why = f"no candidate beats source-only by {by}: source-only is kept"
-    return Choice(best, by, why, scores, rank, out)
+    return Choice(best, by, why, scores, rank, out, tuple(map(importance_notes, pool)))
 
 
 def quick() -> list[str]:

@@ -77,7 +77,7 @@ def pool_validator(name: str, *, higher: bool, span: str, fails: str) -> Callabl
 
 
 def scores_of(predictions: Predictions) -> dict[str, float | None]:
-    """Every quick score that one candidate has by itself, by the validator's name; None where there is none."""
+    """Every quick score that one candidate has by itself, by the validator's name; None where it cannot be had."""
     found: dict[str, float | None] = {}
     for name in VALIDATORS:
         one = VALIDATORS[name]

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,9 +102,10 @@ def write_choice(
             "by": choice.by,
             "why": choice.why,
             "overrides": overrides,
-            "run": str(chosen.run),
+            "run": os.path.relpath(chosen.run, folder),
             "step": chosen.step,
             "scores": {name: _number(values[choice.chosen]) for name, values in choice.scores.items()},
+            "dev": {name: _number(value) for name, value in choice.notes[choice.chosen].items()},
             "collapsed": {_name(candidates[i]): why for i, why in choice.out.items()},
             "failed": failed,
         },
@@ -137,9 +139,12 @@ def _csv(candidates: Sequence[Candidate], choice: Choice) -> str:
     text = io.StringIO()
     out = csv.writer(text, lineterminator="\n")
     scores = [*choice.scores]
-    out.writerow(["run", "step", *settings, "chosen", "out", *scores, *(f"{name} rank" for name in scores)])
+    notes = [*choice.notes[0]]
+    head = ["run", "step", *settings, "chosen", "out", *scores, *(f"{name} rank" for name in scores)]
+    out.writerow([*head, *(f"dev {name}" for name in notes)])
     for i, c in enumerate(candidates):
         values = [choice.scores[name][i] for name in scores] + [choice.ranks[name][i] for name in scores]
+        values += [choice.notes[i][name] for name in notes]
         row = [c.run.name, c.step, *(getattr(c.config, name) for name in settings)]
         out.writerow([*row, "yes" if i == choice.chosen else "", choice.out.get(i, ""), *map(_cell, values)])
     return text.getvalue()

@@ -21,7 +21,6 @@ from tsadapt.sweep.plan import Planned
 __all__ = ["run_all"]
 
 INTERRUPTED = "interrupted"
-GO_ON = "the same command goes on from here"
 
 
 def run_all(
@@ -47,7 +46,7 @@ def _outcomes(todo: list[Planned], jobs: int) -> Iterator[tuple[Planned, str]]:
         for one in todo:
             why = _train(one)
             if why == INTERRUPTED:
-                raise KeyboardInterrupt(GO_ON)
+                raise KeyboardInterrupt
             yield one, why
         return
     left = list(todo)
@@ -68,7 +67,7 @@ def _in_pool(todo: list[Planned], jobs: int) -> Iterator[tuple[Planned, str]]:
         for future in as_completed(futures):
             why = future.result()
             if why == INTERRUPTED:
-                raise KeyboardInterrupt(GO_ON)
+                raise KeyboardInterrupt
             yield futures[future], why
     except BrokenProcessPool:
         return
@@ -109,7 +108,7 @@ def _train(one: Planned) -> str:
 @contextlib.contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(GO_ON)
+        raise KeyboardInterrupt
 
     try:
         before: Any = signal.signal(signal.SIGTERM, stop)

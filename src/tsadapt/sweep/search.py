@@ -36,8 +36,10 @@ def run_optuna(
         storage=storage or f"sqlite:///{folder / 'optuna.db'}",
         study_name=f"tsadapt-{base.hash()}",
         load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=base.seed % 2**32),
     )
+    if storage is None:  # alone, and so a function of the seed; machines that share a study must not propose the same
+        seed = (base.seed + len(study.get_trials(deepcopy=False))) % 2**32
+        study.sampler = optuna.samplers.TPESampler(seed=seed)
     complete, failed_state = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.FAIL
     failed: dict[Path, str] = {}
 
