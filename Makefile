@@ -30,7 +30,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 docs: setup
-	$(BIN)/python -m tsadapt.report.tables docs/methods.md
+	$(BIN)/python -m tsadapt.report.tables
 
 bench: setup
 	$(BIN)/python -m benchmarks.loss

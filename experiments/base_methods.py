@@ -31,7 +31,9 @@ from tsadapt.engine.loop import Training
 from tsadapt.engine.records import read_records
 from tsadapt.engine.run import fit
 from tsadapt.methods.source_terms import Transferable
+from tsadapt.report.tables import fill
 
+COMMAND = "python -m experiments.base_methods"
 RESULTS = Path("experiments/results/base-methods")
 METHODS = {"source-only": "source-only", "dann": "DANN", "cdan+e": "CDAN+E", "bsp": "BSP", "jada": "JADA"}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -220,6 +222,8 @@ def write_tables() -> None:
     """Write the page of what is there."""
     results = read_results()
     write_atomically(RESULTS / "base-methods.md", page(results))
+    readme = Path("README.md")
+    write_atomically(readme, fill(readme.read_text(encoding="utf-8"), COMMAND, table(results)))
     print(f"{len(results)} of {len([*jobs()])} runs; written to {RESULTS / 'base-methods.md'}")
 
 

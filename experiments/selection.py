@@ -25,11 +25,13 @@ import numpy as np
 from tsadapt.config import RunConfig
 from tsadapt.engine.files import write_atomically, write_json
 from tsadapt.report.figures import draw_sensitivity
+from tsadapt.report.tables import fill
 from tsadapt.selection.select import CONSENSUS, choose, oracle_judgement
 from tsadapt.sweep.choice import oracle_accuracies, read_candidates, reference_among
 from tsadapt.sweep.plan import PAPER_GRID, SOURCE_ONLY, Planned, grid, parse_axis
 from tsadapt.sweep.runner import run_all
 
+COMMAND = "python -m experiments.selection"
 RESULTS = Path("experiments/results/selection")
 RUNS = Path("runs/selection")
 
@@ -80,7 +82,7 @@ def score(pool: Pool) -> None:
     bare = choose(predictions, "source-accuracy", guard=False)
     kept = {
         "task": pool.task,
-        "command": "python -m experiments.selection",
+        "command": COMMAND,
         "source_only_accuracy": float(accuracies[0]),
         "best_accuracy": float(accuracies.max()),
         "chosen": guarded.chosen,
@@ -160,6 +162,8 @@ def write_tables() -> None:
         print("no pool is scored yet")
         return
     write_atomically(RESULTS / "selection.md", page(results))
+    docs = Path("docs/selection.md")
+    write_atomically(docs, fill(docs.read_text(encoding="utf-8"), COMMAND, page(results).rstrip()))
     draw_sensitivity({r["task"]: _surface(r) for r in results}, RESULTS / "sensitivity.png")
     print(f"{len(results)} of {len(TASKS)} pools; written to {RESULTS / 'selection.md'}")
 

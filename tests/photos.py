@@ -5,7 +5,16 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tsadapt.data.transforms import Framing
+
 CLASSES = ("ant", "bee", "cow")
+
+# A tiny backbone, and runs that take a moment.
+TINY = "test_efficientnet"
+FRAMING = Framing(32, 36)
+SHORT = {"steps": 12, "batch_size": 6, "bottleneck": 8, "lr": 0.05, "log_every": 4, "checkpoint_every": 5}
+SEE = ["--backbone", TINY, "--weights", "none", "--image-size", "32"]
+QUICK = ["--steps", "12", "--batch-size", "6", "--bottleneck", "8", "--quiet"]
 
 
 def picture(label: int, seed: int, tint: int = 40, size: tuple[int, int] = (40, 30)) -> Image.Image:

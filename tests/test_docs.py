@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from tsadapt.methods import METHODS
-from tsadapt.report.tables import methods_table, with_table
+from tsadapt.report.tables import PAGES as MADE
+from tsadapt.report.tables import fill, methods_table, validators_table
+from tsadapt.selection.select import selectors
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -25,10 +27,17 @@ def test_blocks_run(page, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), namespace)
 
 
-def test_the_table_of_methods_is_that_of_the_registry():
-    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-    assert with_table(page) == page, "run: make docs"
+@pytest.mark.parametrize("name", MADE)
+def test_tables_are_those_of_the_registries(name):
+    page = (ROOT / name).read_text(encoding="utf-8")
+    assert fill(page, "make docs", MADE[name]()) == page, "run: make docs"
+
+
+def test_the_tables_have_everything():
     assert methods_table().count("\n| `") == len([*METHODS])
+    assert validators_table().count("\n| `") == len(selectors())
+    with pytest.raises(ValueError, match="no place"):
+        fill("a page", "make docs", "a table")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 from experiments import base_methods
-from experiments.base_methods import RESULTS, Job, do, jobs, page, read_results
+from experiments.base_methods import COMMAND, RESULTS, Job, do, jobs, page, read_results, table
 
 from tsadapt.config import RunConfig
 from tsadapt.methods import METHODS
+from tsadapt.report.tables import fill
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +18,8 @@ def test_the_page_is_made_from_the_results(monkeypatch):
     monkeypatch.chdir(ROOT)
     results = read_results()
     assert (RESULTS / "base-methods.md").read_text(encoding="utf-8") == page(results)
+    readme = Path("README.md").read_text(encoding="utf-8")
+    assert fill(readme, COMMAND, table(results)) == readme, f"run: {COMMAND} --table"
     known = {job.key for job in jobs()}
     assert set(results) <= known
     assert len(known) == 4 * (5 * 4 + 1) * 3
@@ -25,6 +28,7 @@ def test_the_page_is_made_from_the_results(monkeypatch):
 
 def test_a_job_is_done_once_and_counted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("README.md").write_text(f"<!-- made by `{COMMAND}` -->\n<!-- end -->\n", encoding="utf-8")
     job = Job("UCI → MNIST-5k", "jada", "tsa", 1)
     short = RunConfig(**{**vars(job.config()), "steps": 4, "batch_size": 8, "log_every": 2})
     monkeypatch.setattr(Job, "config", lambda self: short)
@@ -39,4 +43,5 @@ def test_a_job_is_done_once_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(base_methods, "jobs", lambda: iter([job]))
     monkeypatch.setattr("sys.argv", ["base_methods"])
     base_methods.main()
+    assert f"{result['target_accuracy']:.1f} (1 of 3)" in Path("README.md").read_text(encoding="utf-8")
     assert json.loads((RESULTS / "runs" / f"{job.key}.json").read_text())["seed"] == 1

@@ -1,7 +1,10 @@
-"""A small task of feature vectors: three Gaussian classes, and the same moved."""
+"""A small task of feature vectors (three Gaussian classes, and the same moved), and one of small photographs."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.photos import SHORT, TINY, write_classes, write_flat
 
 from tsadapt.config import RunConfig
 
@@ -29,3 +32,19 @@ def config(tmp_path, monkeypatch):
         "source.npz", "target.npz", source_term="tsa", mi=True, bottleneck=8, steps=24, batch_size=16, lr=0.05,
         log_every=5, checkpoint_every=7, device="cpu",
     )  # fmt: skip
+
+
+@pytest.fixture
+def frozen(tmp_path, monkeypatch):
+    """A TSA run from class folders to a flat folder, with a cache of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TSADAPT_CACHE", str(tmp_path / "cache"))
+    write_classes(tmp_path / "labelled")
+    write_flat(tmp_path / "new")
+    see = {"backbone": TINY, "weights": "none", "image_size": 32, "device": "cpu", "workers": 0}
+    return RunConfig("labelled", "new", source_term="tsa", mi=True, **see, **SHORT)
+
+
+@pytest.fixture
+def trained(frozen):
+    return replace(frozen, freeze_backbone=False)

@@ -1,14 +1,28 @@
-"""Tables of what there is, as Markdown; `python -m tsadapt.report.tables docs/methods.md` puts them into a page."""
+"""Tables in Markdown pages, between marks that name the command that makes them; never typed by hand.
+
+`python -m tsadapt.report.tables` (`make docs`) makes those of docs/methods.md and docs/selection.md anew.
+"""
 
 import re
-import sys
 from pathlib import Path
 
 from tsadapt.methods import METHODS
+from tsadapt.selection import VALIDATORS
+from tsadapt.selection.select import CONSENSUS, VOTERS
 
-__all__ = ["methods_table", "with_table"]
+__all__ = ["PAGES", "fill", "methods_table", "validators_table"]
 
-PLACE = re.compile(r"(<!-- made by `make docs` -->\n).*?(<!-- end -->)", re.DOTALL)
+
+def fill(page: str, command: str, table: str) -> str:
+    r"""A page with what stands between the marks of a command replaced by a table.
+
+    >>> fill("<!-- made by `x` -->\nold\n<!-- end -->", "x", "new")
+    '<!-- made by `x` -->\nnew\n<!-- end -->'
+    """
+    place = re.compile(rf"(<!-- made by `{re.escape(command)}` -->\n).*?(<!-- end -->)", re.DOTALL)
+    if not place.search(page):
+        raise ValueError(f"the page has no place for what `{command}` makes")
+    return place.sub(lambda match: f"{match[1]}{table}\n{match[2]}", page)
 
 
 def methods_table() -> str:
@@ -24,11 +38,22 @@ def methods_table() -> str:
     return "\n".join(lines)
 
 
-def with_table(page: str) -> str:
-    """A page with the table between its two marks made anew."""
-    return PLACE.sub(lambda match: f"{match[1]}{methods_table()}\n{match[2]}", page)
+def validators_table() -> str:
+    """Every validator: what it is, which way is better, its range, what it needs, and when not to trust it."""
+    lines = ["| `--by` | what it is | better | range | needs | fails |", "|---|---|---|---|---|---|"]
+    what = f"Mean rank by {', '.join(VOTERS)}; collapsed candidates are out, and source-only is never beaten by chance."
+    lines.append(f"| `{CONSENSUS}` | {what} | lower | 1 … | a pool | where most of those are wrong together |")
+    for name in VALIDATORS:
+        v = VALIDATORS[name]
+        needs = "`--holdout`" if v.needs_holdout else "a pool" if v.alone is None else "–"
+        cells = (f"`{name}`", v.what, "higher" if v.higher else "lower", v.span, needs, v.fails)
+        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
+    return "\n".join(lines)
 
+
+PAGES = {"docs/methods.md": methods_table, "docs/selection.md": validators_table}
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, made in PAGES.items():
+        path = Path(name)
+        path.write_text(fill(path.read_text(encoding="utf-8"), "make docs", made()), encoding="utf-8")

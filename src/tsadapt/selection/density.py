@@ -122,33 +122,36 @@ def importance_weights(
     for split in range(splits):
         parts = train_test_split(x, domain, test_size=0.2, random_state=seed + split, stratify=domain)
         x_train, x_test, d_train, d_test = parts
-        best, best_accuracy = None, -1.0
+        model, best, p_t = _domain_classifier(classifier, len(x_train), x.shape[1], seed), -1.0, np.zeros(len(at))
         for strength in STRENGTHS:
-            model = _domain_classifier(classifier, strength, x_train, d_train, seed)
+            _train(model, strength, x_train, d_train)
             accuracy = float(model.score(x_test, d_test))
-            if accuracy > best_accuracy:
-                best, best_accuracy = model, accuracy
-        assert best is not None
-        p_t = np.clip(best.predict_proba(v)[:, 1], SMALLEST, 1 - SMALLEST)
+            if accuracy > best:
+                best, p_t = accuracy, np.clip(model.predict_proba(v)[:, 1], SMALLEST, 1 - SMALLEST)
+            if best == 1:
+                break
         weights += len(f_s) / len(f_t) * p_t / (1 - p_t) / splits
     clipped: np.ndarray = np.minimum(weights, np.sqrt(len(weights)) * weights.mean())
     return clipped
 
 
-def _domain_classifier(kind: str, strength: float, x: np.ndarray, domain: np.ndarray, seed: int) -> Any:
-    """A classifier of domains with weight decay `strength`, trained."""
-    from sklearn.exceptions import ConvergenceWarning
+def _domain_classifier(kind: str, rows: int, width: int, seed: int) -> Any:
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
 
-    model: Any
-    if kind == "linear":
-        # scikit-learn's C is of the summed loss, a weight decay of the mean one.
-        model = LogisticRegression(C=1 / (strength * len(x)), solver="newton-cholesky", max_iter=50, tol=1e-4)
-    else:
-        width, batch = max(x.shape[1], 16), min(128, len(x))
-        passes = max(30, 600 * batch // len(x))  # so that a small domain is learned too
-        model = MLPClassifier((width, width), alpha=strength, max_iter=passes, batch_size=batch, random_state=seed)
+    if kind == "linear":  # each weight decay starts from what the stronger one found
+        return LogisticRegression(solver="newton-cholesky", max_iter=20, tol=1e-3, warm_start=True)
+    width, batch = max(width, 16), min(128, rows)
+    passes = max(30, 600 * batch // rows)  # so that a small domain is learned too
+    return MLPClassifier((width, width), max_iter=passes, batch_size=batch, random_state=seed)
+
+
+def _train(model: Any, strength: float, x: np.ndarray, domain: np.ndarray) -> None:
+    """Train a classifier of domains with weight decay `strength`."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    # scikit-learn's C is of the summed loss, a weight decay of the mean one.
+    model.set_params(**({"C": 1 / (strength * len(x))} if hasattr(model, "C") else {"alpha": strength}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(x, domain)
+        model.fit(x, domain)
