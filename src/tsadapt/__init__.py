@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsadapt.core import FeatureMemory, TSALoss, mutual_information_loss, transferable_cross_entropy
+    from tsadapt.estimator import DomainAdaptationClassifier, TSAClassifier, ValidatorScorer
 
 __version__ = version("tsadapt")
 
-__all__ = ["FeatureMemory", "TSALoss", "mutual_information_loss", "transferable_cross_entropy"]
+__all__ = [
+    "DomainAdaptationClassifier",
+    "FeatureMemory",
+    "TSAClassifier",
+    "TSALoss",
+    "ValidatorScorer",
+    "mutual_information_loss",
+    "transferable_cross_entropy",
+]
 
-_HOME = dict.fromkeys(__all__, "tsadapt.core")
+_ESTIMATORS = ("DomainAdaptationClassifier", "TSAClassifier", "ValidatorScorer")
+_HOME = {name: "tsadapt.estimator" if name in _ESTIMATORS else "tsadapt.core" for name in __all__}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,377 @@
+"""The scikit-learn face: the same training as on the command line, on arrays in memory, with nothing written to disk.
+
+clf = TSAClassifier().fit(X_source, y_source, X_target=X_target)
+clf.predict(X_target)
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
+from sklearn.utils.metadata_routing import MetadataRequest
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+
+from tsadapt.config import RunConfig
+from tsadapt.data.loader import mixed
+from tsadapt.data.types import Domain
+from tsadapt.engine.loop import NotFiniteError, Training
+from tsadapt.engine.progress import StepProgress
+from tsadapt.engine.task import class_prior
+from tsadapt.errors import UserError
+from tsadapt.methods import METHODS
+from tsadapt.models.build import Architecture, build
+from tsadapt.models.classifier import Classifier
+from tsadapt.selection import VALIDATORS
+from tsadapt.selection.mixval import mix
+from tsadapt.selection.predictions import Predictions
+from tsadapt.selection.select import VOTERS, choose
+
+__all__ = [
+    "DomainAdaptationClassifier",
+    "NoTargetWarning",
+    "SourceOnlyWarning",
+    "TSAClassifier",
+    "ValidatorScorer",
+    "split_domains",
+]
+
+ROWS_AT_ONCE = 4096
+MOST_SOURCE_ROWS = 2000
+"""Source rows whose features are kept, for validators that compare domains."""
+
+
+class NoTargetWarning(UserWarning):
+    """There was no target to adapt to."""
+
+
+class SourceOnlyWarning(UserWarning):
+    """The adapted classifier was given up for the source-only one."""
+
+
+def split_domains(sample_domain: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows are of the source (positive numbers) and which of the target (negative ones), as masks.
+
+    >>> split_domains([1, -2, 1])
+    (array([ True, False,  True]), array([False,  True, False]))
+    """
+    domain = check_array(sample_domain, ensure_2d=False, dtype=None, input_name="sample_domain")
+    if domain.ndim != 1 or domain.dtype.kind not in "iuf":
+        raise ValueError("sample_domain holds one number a row: positive for the source, negative for the target.")
+    if (domain == 0).any():
+        raise ValueError("sample_domain has a 0: expected positive numbers (source) and negative ones (target).")
+    return domain > 0, domain < 0
+
+
+class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier of vectors that is adapted from a labelled source to an unlabelled target, by any method.
+
+    Network: standardise (by the source) → `bottleneck` features (Linear – BN – ReLU; None: none) → linear head.
+
+    Give both domains at once, `fit(X, y, sample_domain=d)` with d > 0 for rows of the source and d < 0 for rows of the
+    target, whose labels are never read; or apart, `fit(X_source, y_source, X_target=X_target)`. Without a target it is
+    a source-only classifier, and says so.
+
+    `fallback="source"` trains a source-only classifier beside it and keeps that one, with a warning, if the adapted one
+    has collapsed or the consensus of validators prefers it; `report_` holds what was decided. The other parameters are
+    those of `tsadapt fit`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(90) % 3
+    >>> X_source = 4 * np.eye(3)[y] + rng.normal(size=(90, 3))
+    >>> clf = DomainAdaptationClassifier("dann", steps=50, bottleneck=8, random_state=0)
+    >>> clf.fit(X_source, y, X_target=X_source + 0.5).score(X_source, y) > 0.8
+    True
+    """
+
+    def __init__(
+        self,
+        method: str = "source-only",
+        source_term: Literal["ce", "isda", "tsa", "sampled"] = "ce",
+        mi: bool = False,
+        *,
+        lambda0: float = 0.25,
+        beta: float = 0.1,
+        class_prior: str = "uniform",
+        term_weight: Sequence[str] = (),
+        bottleneck: int | None = 256,
+        steps: int = 1000,
+        batch_size: int = 64,
+        lr: float = 0.01,
+        weight_decay: float = 1e-3,
+        fallback: Literal["source"] | None = None,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        self.method = method
+        self.source_term = source_term
+        self.mi = mi
+        self.lambda0 = lambda0
+        self.beta = beta
+        self.class_prior = class_prior
+        self.term_weight = term_weight
+        self.bottleneck = bottleneck
+        self.steps = steps
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.fallback = fallback
+        self.device = device
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:
+        """Train on the labelled source and the unlabelled target."""
+        x_s, labels, x_t = self._domains(X, y, sample_domain, X_target)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"The source has one class, {self.classes_[0]!r}: expected at least 2 classes.")
+        if self.fallback not in (None, "source"):
+            raise ValueError(f"fallback is {self.fallback!r}, expected None or 'source'.")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        adapt = x_t is not None
+        if not adapt:
+            warnings.warn(
+                "There is no target: the classifier is trained on the source alone. Give X_target, or a sample_domain"
+                " with negative numbers.",
+                NoTargetWarning,
+                stacklevel=2,
+            )
+        source = Domain(
+            "the source", _tensor(x_s), torch.from_numpy(codes.astype(np.int64)), tuple(map(str, self.classes_))
+        )
+        target = Domain("the target", source.tensor[:1] if x_t is None else _tensor(x_t))
+        try:
+            network = self._train(source, target, seed, adapt)
+            self.report_: dict[str, Any] = {
+                "used": "adapted" if adapt else "source-only",
+                "why": "no comparison was asked for",
+            }
+            if adapt and self.fallback == "source":
+                network = self._compared(network, source, target, seed)
+        except (UserError, NotFiniteError) as error:
+            raise ValueError(str(error)) from error
+        self.network_ = (
+            network.double()
+        )  # so that a row's prediction does not depend on its neighbours, to the last digit
+        rows = np.random.default_rng(seed).permutation(len(source))[:MOST_SOURCE_ROWS]
+        self.source_features_ = self._forward(source.tensor[rows].double().numpy())[0].astype(np.float32)
+        self._n_features_out = self.network_.dim
+        self.n_iter_ = self.steps
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of every row."""
+        guess = self._logits(X).argmax(1)
+        found: np.ndarray = self.classes_[guess]
+        return found
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (rows, classes), in the order of `classes_`."""
+        return torch.from_numpy(self._logits(X)).softmax(1).numpy()
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits (rows, classes); of two classes, how much the second has over the first."""
+        logits = self._logits(X)
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def transform(self, X: Any) -> np.ndarray:
+        """The features that go into the linear head."""
+        check_is_fitted(self)
+        return self._forward(validate_data(self, X, reset=False, dtype=np.float64))[0]
+
+    def _logits(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return self._forward(validate_data(self, X, reset=False, dtype=np.float64))[1]
+
+    def _domains(self, X: Any, y: Any, sample_domain: Any, X_target: Any) -> tuple[np.ndarray, Any, np.ndarray | None]:
+        """Source rows, their labels, and target rows; a label of the target is not looked at."""
+        if sample_domain is None:
+            x_s, labels = validate_data(self, X, y, dtype=np.float64)
+            check_classification_targets(labels)
+            x_t = None if X_target is None else validate_data(self, X_target, reset=False, dtype=np.float64)
+            return x_s, labels, x_t
+        if X_target is not None:
+            raise ValueError("sample_domain and X_target are two ways of saying which rows are the target: give one.")
+        x = validate_data(self, X, dtype=np.float64)
+        is_source, is_target = split_domains(sample_domain)
+        check_consistent_length(x, y, is_source)
+        if not is_source.any():
+            raise ValueError("sample_domain names no row of the source: expected some positive numbers.")
+        labels = np.asarray(y)[is_source]
+        check_classification_targets(labels)
+        _, labels = validate_data(self, x[is_source], labels, reset=False, dtype=np.float64)
+        return x[is_source], labels, x[is_target] if is_target.any() else None
+
+    def _config(self, seed: int, adapt: bool) -> RunConfig:
+        chosen = (self.method, self.source_term, self.mi) if adapt else ("source-only", "ce", False)
+        return RunConfig(
+            "the source", "the target", method=chosen[0], source_term=chosen[1], mi=chosen[2], lambda0=self.lambda0,
+            beta=self.beta, class_prior=self.class_prior, term_weight=tuple(self.term_weight) if adapt else (),
+            network="linear" if self.bottleneck is None else "mlp", bottleneck=self.bottleneck, steps=self.steps,
+            batch_size=self.batch_size, target_batch_size=self.batch_size, lr=self.lr, weight_decay=self.weight_decay,
+            seed=seed, device=self.device,
+        )  # fmt: skip
+
+    def _train(self, source: Domain, target: Domain, seed: int, adapt: bool) -> Classifier:
+        config = self._config(seed, adapt)
+        assert config.network is not None
+        heads = METHODS[config.method].heads
+        architecture = Architecture(
+            config.network, len(self.classes_), source.tensor.shape[1], config.bottleneck, heads
+        )
+        prior = class_prior(config.class_prior, source, source.classes or ())
+        # The caller's generator is put back: what is random here is a function of random_state.
+        with torch.random.fork_rng():
+            torch.manual_seed(mixed(seed, 2))
+            model = build(architecture, source.tensor)
+            if self.warm_start and hasattr(self, "network_"):
+                self._continue(model)
+            training = Training(config, model, source, target, prior)
+            training.fill_memory()
+            with StepProgress(self.steps, quiet=not self.verbose) as progress:
+                for step in range(1, self.steps + 1):
+                    terms = training.step()
+                    progress.advance(step, terms if self.verbose and step % 50 == 0 else None)
+        return model.cpu().eval()
+
+    def _continue(self, model: Classifier) -> None:
+        """Start from the last fit's weights, if they are of the same shapes."""
+        state = self.network_.state_dict()
+        fresh = model.state_dict()
+        if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in fresh.items()}:
+            raise ValueError("warm_start: the features, classes or settings changed since the last fit.")
+        model.load_state_dict({name: value.to(fresh[name].dtype) for name, value in state.items()})
+
+    def _compared(self, adapted: Classifier, source: Domain, target: Domain, seed: int) -> Classifier:
+        """The adapted network, or source-only if the consensus of validators keeps that."""
+        plain = self._train(source, target, seed, adapt=False)
+        choice = choose([_predictions(network, source, target) for network in (plain, adapted)], reference=0)
+        votes = {name: rank for name, rank in choice.ranks.items() if name in VOTERS and rank[0] != rank[1]}
+        against = [name for name, rank in votes.items() if rank[0] < rank[1]]
+        keep_source = 1 in choice.out or 2 * len(against) > len(votes)
+        if 1 in choice.out:
+            why = f"the adapted one {choice.out[1]}"
+        else:
+            why = f"{', '.join(against) or 'none'} of {', '.join(votes) or 'none'} prefer source-only"
+        scores = {name: values.tolist() for name, values in choice.scores.items()}
+        self.report_ = {"used": "source-only" if keep_source else "adapted", "why": why, "scores": scores}
+        if keep_source:
+            text = f"The adapted classifier is given up, and source-only is kept: {why}."
+            warnings.warn(text, SourceOnlyWarning, stacklevel=3)
+        return plain if keep_source else adapted
+
+    @torch.no_grad()
+    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Features and logits of rows, in float64."""
+        parts = [self.network_(part) for part in torch.split(torch.from_numpy(np.ascontiguousarray(x)), ROWS_AT_ONCE)]
+        return torch.cat([f for f, _ in parts]).numpy(), torch.cat([z for _, z in parts]).numpy()
+
+    def _weights(self) -> np.ndarray:
+        return _head_weights(self.network_)
+
+
+class TSAClassifier(DomainAdaptationClassifier):
+    """Transferable semantic augmentation with mutual information, on its own or on top of another method.
+
+    As `DomainAdaptationClassifier`, with source_term="tsa" and mi=True.
+    """
+
+    def __init__(
+        self,
+        method: str = "source-only",
+        source_term: Literal["ce", "isda", "tsa", "sampled"] = "tsa",
+        mi: bool = True,
+        *,
+        lambda0: float = 0.25,
+        beta: float = 0.1,
+        class_prior: str = "uniform",
+        term_weight: Sequence[str] = (),
+        bottleneck: int | None = 256,
+        steps: int = 1000,
+        batch_size: int = 64,
+        lr: float = 0.01,
+        weight_decay: float = 1e-3,
+        fallback: Literal["source"] | None = None,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            method, source_term, mi, lambda0=lambda0, beta=beta, class_prior=class_prior, term_weight=term_weight,
+            bottleneck=bottleneck, steps=steps, batch_size=batch_size, lr=lr, weight_decay=weight_decay,
+            fallback=fallback, device=device, random_state=random_state, warm_start=warm_start, verbose=verbose,
+        )  # fmt: skip
+
+
+class ValidatorScorer:
+    """A label-free validator as a scorer for GridSearchCV and friends; more is better, whatever its own sign.
+
+    Rows of the target (negative `sample_domain`, or all rows where none is given) are scored without their labels; rows
+    of the source, which the search held out, serve the validators that need some. For example
+    `GridSearchCV(TSAClassifier(), {"beta": [0.05, 0.1]}, scoring=ValidatorScorer("im"))`.
+    """
+
+    def __init__(self, name: str = "im") -> None:
+        self.validator = VALIDATORS[name]
+        if self.validator.alone is None:
+            raise ValueError(
+                f"{name} compares the candidates of a pool, and is no score of one: use tsadapt.selection.select."
+            )
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """What a search hands on: the domains of the rows."""
+        request = MetadataRequest(owner=self)
+        request.score.add_request(param="sample_domain", alias=True)
+        return request
+
+    def __call__(self, estimator: Any, X: Any, y: Any = None, sample_domain: Any = None) -> float:
+        """The score of a fitted estimator (or a pipeline that ends in one) on rows it was not trained on."""
+        before, last = (estimator[:-1], estimator[-1]) if isinstance(estimator, Pipeline) else (None, estimator)
+        rows = X if before is None or not len(before) else before.transform(X)
+        features, logits = last.transform(rows), last._logits(rows)
+        is_target = np.ones(len(logits), dtype=bool) if sample_domain is None else split_domains(sample_domain)[1]
+        if not is_target.any():
+            raise ValueError("There is no target row to score by: sample_domain has no negative number here.")
+        held = ~is_target
+        labels = np.zeros(0, dtype=np.int64) if y is None else np.searchsorted(last.classes_, np.asarray(y)[held])
+        predictions = Predictions(
+            features_s=last.source_features_, features_v=features[held], logits_v=logits[held], labels_v=labels,
+            features_t=features[is_target], logits_t=logits[is_target], weight=last._weights(),
+        )  # fmt: skip
+        return float(self.validator.goodness(self.validator.scores([predictions]))[0])
+
+
+def _tensor(x: np.ndarray) -> torch.Tensor:
+    with np.errstate(over="ignore"):
+        rows = torch.from_numpy(x.astype(np.float32))
+    if not bool(rows.isfinite().all()):
+        raise ValueError("X has values too large for float32: scale it first.")
+    return rows
+
+
+@torch.no_grad()
+def _predictions(network: Classifier, source: Domain, target: Domain) -> Predictions:
+    """What validators look at; nothing of the source is held out here."""
+    f_s, x_t = network(source.tensor[:MOST_SOURCE_ROWS])[0].numpy(), target.tensor
+    f_t, z_t = (part.numpy() for part in network(x_t))
+
+    def forward(a: np.ndarray, b: np.ndarray, share: float) -> np.ndarray:
+        mixed: np.ndarray = network(share * x_t[a] + (1 - share) * x_t[b])[1].numpy()
+        return mixed
+
+    none = np.zeros(0, dtype=np.int64)
+    return Predictions(f_s, f_t[:0], z_t[:0], none, f_t, z_t, _head_weights(network), mix(z_t.argmax(1), forward))
+
+
+def _head_weights(network: Classifier) -> np.ndarray:
+    return np.stack([layer.weight.detach().numpy() for layer in network.linear_layers])
