@@ -12,7 +12,6 @@ under experiments/results/selection. Accuracies are of the last step, and only j
 
 import argparse
 import json
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from tsadapt.config import RunConfig
-from tsadapt.engine.files import write_atomically, write_json
+from tsadapt.engine.files import number, write_atomically, write_json
 from tsadapt.report.figures import draw_sensitivity
 from tsadapt.report.tables import fill
 from tsadapt.selection.select import CONSENSUS, choose, oracle_judgement
 from tsadapt.sweep.choice import oracle_accuracies, read_candidates, reference_among
-from tsadapt.sweep.plan import PAPER_GRID, SOURCE_ONLY, Planned, grid, parse_axis
+from tsadapt.sweep.plan import PAPER_GRID, SOURCE_ONLY, Planned, grid, parse_axes
 from tsadapt.sweep.runner import run_all
 
 COMMAND = "python -m experiments.selection"
@@ -66,7 +65,7 @@ class Pool:
 def pool_of(task: str) -> Pool:
     source, target = TASKS[task]
     base = RunConfig(source, target, method="cdan+e", source_term="tsa", mi=True, holdout=0.1, device="cpu")
-    settings = [SOURCE_ONLY, *grid(dict(map(parse_axis, PAPER_GRID)))]
+    settings = [SOURCE_ONLY, *grid(parse_axes(PAPER_GRID))]
     key = "-".join(word for word in task.lower().split() if word != "→")
     return Pool(task, key, [Planned.of(base, one, RUNS / key) for one in settings])
 
@@ -93,7 +92,7 @@ def score(pool: Pool) -> None:
                 "hash": one.out.name,
                 "settings": {name: value for name, value in one.overrides.items() if value != ()},
                 "oracle_accuracy": float(accuracy),
-                "scores": {name: _number(values[i]) for name, values in guarded.scores.items()},
+                "scores": {name: number(values[i]) for name, values in guarded.scores.items()},
             }
             for i, (one, accuracy) in enumerate(zip(pool.planned, accuracies, strict=True))
         ],
@@ -104,12 +103,8 @@ def score(pool: Pool) -> None:
     print(f"{pool.task}: {guarded.why}, {accuracies[guarded.chosen]:.1%} of at most {accuracies.max():.1%}", flush=True)
 
 
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
 def _numbers(judged: dict[str, dict[str, float]]) -> dict[str, dict[str, float | None]]:
-    return {name: {key: _number(value) for key, value in said.items()} for name, said in judged.items()}
+    return {name: {key: number(value) for key, value in said.items()} for name, said in judged.items()}
 
 
 def read_results() -> list[dict[str, Any]]:
@@ -170,7 +165,7 @@ def write_tables() -> None:
 
 def _surface(result: dict[str, Any]) -> dict[str, Any]:
     """Accuracies (%) over λ0 (rows) and β (columns), the chosen place, and source-only's accuracy."""
-    axes = dict(map(parse_axis, PAPER_GRID))
+    axes = parse_axes(PAPER_GRID)
     rows, columns = [*axes["lambda0"]], [*axes["beta"]]  # type: ignore[misc]
     table, place = np.zeros((len(rows), len(columns))), None
     for i, candidate in enumerate(result["candidates"]):

@@ -59,4 +59,6 @@ class Registry(Generic[T]):
         if not self._looked_outside:
             self._looked_outside = True
             for entry in entry_points(group=f"tsadapt.{self.kind}"):
-                self.register(entry.name)(entry.load())
+                thing = entry.load()
+                if self._things.get(entry.name) is not thing:  # loading it may have registered it by itself
+                    self.register(entry.name)(thing)

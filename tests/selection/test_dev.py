@@ -4,8 +4,8 @@ from scipy.stats import norm
 from tests.selection.pools import candidate
 
 from tsadapt.selection import VALIDATORS
-from tsadapt.selection.density import importance_weights
-from tsadapt.selection.dev import dev_risk, effective_sample_size, importance_notes
+from tsadapt.selection.dev import dev_risk
+from tsadapt.selection.importance import effective_sample_size, importance_weights, weighting
 
 
 def test_a_constant_loss_is_the_risk_whatever_the_weights():
@@ -20,6 +20,8 @@ def test_weights_of_mean_one_and_unit_weights():
     assert dev_risk(losses, weights) == pytest.approx((weights * losses).mean(), abs=1e-12)
     assert dev_risk(losses, np.ones(300)) == pytest.approx(losses.mean(), abs=1e-12)
     assert dev_risk(np.array([0.5]), np.array([2.0])) == 1.0  # one row: no variance to remove
+    for equal in (0.1, 1e-6):  # equal but for rounding
+        assert dev_risk(losses, np.full(300, equal)) == pytest.approx(equal * losses.mean())
 
 
 def test_by_hand():
@@ -66,9 +68,10 @@ def test_domains_apart_give_bounded_weights(classifier):
 def test_effective_sample_size_is_reported():
     assert effective_sample_size(np.ones(7)) == pytest.approx(7)
     assert effective_sample_size(np.array([5.0, 0, 0])) == 1
-    notes = importance_notes(candidate())
-    assert 1 <= notes["effective_sample_size"] <= 40
-    assert notes["largest_weight"] >= 1
+    said = weighting(candidate().importance)
+    assert 1 <= said.effective_sample_size <= 40
+    assert said.largest >= said.mean > 0
+    assert np.isnan(weighting(np.zeros(0)).mean)
 
 
 def test_few_rows_and_wide_features_do_no_harm():

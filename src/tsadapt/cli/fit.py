@@ -148,8 +148,9 @@ class Fit:
         if self.config is not None:
             return read_config(self.config, **given)
         if self.source is None or self.target is None:
+            verb = type(self).__name__.lower()
             raise UserError(
-                "fit needs a SOURCE and a TARGET, for example: tsadapt fit photos/labelled photos/new --tsa"
+                f"{verb} needs a SOURCE and a TARGET, for example: tsadapt {verb} photos/labelled photos/new --tsa"
             )
         return replace(RunConfig(self.source, self.target), **given)
 

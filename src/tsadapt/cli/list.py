@@ -24,7 +24,7 @@ class List:
 
     def run(self) -> int:
         """Print one a line."""
-        found = [name for name in _names(self.kind) if self.pattern in name]
+        found = [line for line in _names(self.kind) if self.pattern in line.partition(": ")[0]]
         if not found:
             raise UserError(f"None of the {self.kind} has {self.pattern!r} in its name.")
         print("\n".join(found))

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Sweep"]
 
+TRIALS = 25
+"""Runs of a random search or optuna's, unless told."""
+
 
 @dataclass(frozen=True)
 class Sweep(Fit):
@@ -57,16 +60,15 @@ class Sweep(Fit):
         """Train, choose, and say what was chosen."""
         base = self.to_config()
         from tsadapt.report.selection import print_choice
-        from tsadapt.selection.select import choose, selectors
+        from tsadapt.selection.select import check_selector, choose
         from tsadapt.sweep.choice import read_candidates, reference_among, write_choice
-        from tsadapt.sweep.plan import PAPER_GRID, SOURCE_ONLY, Planned, parse_axis
+        from tsadapt.sweep.plan import PAPER_GRID, SOURCE_ONLY, Planned, parse_axes, used_by
 
-        if self.by not in selectors():
-            raise UserError(unknown_validator(self.by))
-        if self.jobs < 1 or (self.trials is not None and self.trials < 1):
-            raise UserError("--jobs and --trials are numbers from 1 on.")
-        axes = dict(map(parse_axis, self.grid or PAPER_GRID))
-        out = self.out or Path("runs") / f"sweep-{_hash(base, self.grid or PAPER_GRID)}"
+        check_selector(self.by)
+        self._check_flags()
+        given = self.grid or tuple(text for text in PAPER_GRID if used_by(base, text.partition("=")[0]))
+        axes = parse_axes(given)
+        out = self.out or Path("runs") / f"sweep-{_hash(base, given)}"
         _check_folder(out)
         reference = Planned.of(base, SOURCE_ONLY, out)
         planned, failed = self._train(base, axes, reference, out)
@@ -91,27 +93,44 @@ class Sweep(Fit):
         print(f"to train it on all of the source: tsadapt fit --config {chosen / 'config.toml'} --holdout 0")
         return 0
 
+    def _check_flags(self) -> None:
+        if self.jobs < 1 or (self.trials is not None and self.trials < 1):
+            raise UserError("--jobs and --trials are numbers from 1 on.")
+        if self.search == "grid" and self.trials is not None:
+            raise UserError("--search grid trains all combinations: leave out --trials, or --search random.")
+        if self.storage is not None and self.search != "optuna":
+            raise UserError("--storage is optuna's: add --search optuna.")
+
     def _train(
         self, base: RunConfig, axes: "Axes", reference: "Planned", out: Path
     ) -> "tuple[list[Planned], dict[Path, str]]":
         """Source-only first and by itself: it finds what is wrong with the data, and fills caches; then the others."""
-        from tsadapt.engine.run import Interrupted, fit
-        from tsadapt.sweep.plan import Planned, draw, grid
-        from tsadapt.sweep.runner import run_all
-        from tsadapt.sweep.search import run_optuna
+        from tsadapt.engine.run import Interrupted
+        from tsadapt.engine.task import check_choices
+        from tsadapt.sweep.plan import Planned, draw, grid, used_by
+        from tsadapt.sweep.runner import How, run_all, train
+        from tsadapt.sweep.search import Search
 
+        # All that can be known before anything is trained.
         search = self.search or ("random" if self.trials is not None else "grid")
-        settings = draw(axes, self.trials or 25, base.seed) if search == "random" else []
+        settings = draw(axes, self.trials or TRIALS, base.seed) if search == "random" else []
         settings = grid(axes) if search == "grid" else settings
-        planned = [Planned.of(base, one, out) for one in settings]  # before anything is trained: a bad value is known
+        planned = [Planned.of(base, one, out) for one in settings]
+        for one in planned:
+            check_choices(one.config)
+        for name in axes:
+            if not any(used_by(one.config, name) for one in planned or [Planned.of(base, {}, out)]):
+                needs = "--tsa" if name == "lambda0" else "--mi"
+                raise UserError(f"--grid sweeps {name}, but nothing uses it without {needs}.")
+        study = Search(base, axes, out, self.storage) if search == "optuna" else None
+        how = How(self.overwrite, self.tensorboard)
         try:
             print("source-only, to compare with …", file=sys.stderr, flush=True)
-            judged_by = fit(reference.config, reference.out, quiet=self.quiet)[1]["judged_by"]
-            if search == "optuna":
-                score = self._scorer()
-                return run_optuna(base, axes, self.trials or 25, out, score, self.storage, self.jobs, self.quiet)
+            judged_by = train(reference, how, quiet=self.quiet)["judged_by"]
+            if study is not None:
+                return study.run(self.trials or TRIALS, self._scorer(), self.jobs, self.quiet, judged_by, how)
             print(f"{counted(len(planned), 'run')} to {out / 'runs'}, {self.jobs} at a time …", file=sys.stderr)
-            return planned, run_all(planned, self.jobs, self.quiet, judged_by)
+            return planned, run_all(planned, self.jobs, self.quiet, judged_by, how)
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise KeyboardInterrupt("the same command goes on from here") from stopped
 
@@ -132,14 +151,6 @@ class Sweep(Fit):
         return score
 
 
-def unknown_validator(name: str) -> str:
-    """The message for a validator that is not there."""
-    from tsadapt.errors import unknown
-    from tsadapt.selection.select import selectors
-
-    return unknown("validator", name, selectors())
-
-
 def _hash(base: RunConfig, grid: tuple[str, ...]) -> str:
     return hashlib.sha256(json.dumps([base.hash(), *sorted(grid)]).encode()).hexdigest()[:12]
 
@@ -147,5 +158,5 @@ def _hash(base: RunConfig, grid: tuple[str, ...]) -> str:
 def _check_folder(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file, expected a folder.")
-    if out.exists() and any(out.iterdir()) and not (out / "runs").is_dir():
+    if out.exists() and any(out.iterdir()) and not ((out / "runs").is_dir() or (out / "optuna.db").exists()):
         raise UserError(f"{out} is not empty and holds no sweep: choose another --out.")

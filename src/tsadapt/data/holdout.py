@@ -29,6 +29,6 @@ def hold_out(domain: Domain, share: float, seed: int) -> tuple[Domain, Domain]:
             count = min(max(round(share * len(rows)), 1), len(rows) - 1)
             held += rows[torch.randperm(len(rows), generator=generator)[:count]].tolist()
     if not held:
-        raise UserError(f"{domain.name} has one row a class: nothing can be held out. Leave out --holdout.")
+        raise UserError(f"{domain.name} has one row a class: nothing can be held out. Give --holdout 0.")
     apart = set(held)
     return domain.keep([row for row in range(len(domain)) if row not in apart]), domain.keep(sorted(held))

@@ -1,6 +1,5 @@
 """The candidates of a run: what the network says at chosen steps, kept for validators, which see no target label."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +13,14 @@ from tsadapt.data.images import Images
 from tsadapt.data.loader import mixed
 from tsadapt.data.transforms import evaluation_transform
 from tsadapt.data.types import Domain
-from tsadapt.engine.evaluate import Predicted, predict_rows
+from tsadapt.engine.evaluate import IMAGES_AT_ONCE, ROWS_AT_ONCE, Predicted, predict_rows
 from tsadapt.engine.files import write_atomically
 from tsadapt.engine.inputs import Eyes
 from tsadapt.engine.loop import Training
 from tsadapt.engine.records import Records
-from tsadapt.engine.saved import SavedModel, save_model
+from tsadapt.engine.saved import SavedModel, candidate_folder, save_model
 from tsadapt.engine.task import Task
+from tsadapt.errors import UserError
 from tsadapt.models.classifier import Classifier
 from tsadapt.selection.mixval import mix
 from tsadapt.selection.predictions import Mixed, Predictions
@@ -80,16 +80,20 @@ class Candidates:
             if task.target.test is not task.target.train:
                 logits = self.look(training, task.target.test).logits
                 write_atomically(self._test_logits(training.at), save({"logits": logits}))
-            saved = SavedModel(training.model, task.classes, task.architecture, task.source.train.columns, task.eyes)
-            save_model(self._weights(training.at), saved)
+            if training.at != self.steps[-1]:
+                columns = task.source.train.columns
+                saved = SavedModel(training.model, task.classes, task.architecture, columns, task.eyes)
+                save_model(candidate_folder(self.out, training.at), saved)
         write_atomically(predictions_file(self.out, training.at), made.packed())  # last: it says that all is there
 
-    def choose(self) -> int:
-        """The step that the consensus of validators chooses; its weights become RUN/selected."""
+    def choose(self) -> tuple[int, str]:
+        """The step that the consensus of validators chooses, and why."""
         pool = [Predictions.read(predictions_file(self.out, step)) for step in self.steps]
-        step = self.steps[choose(pool).chosen]
-        self._keep(step)
-        return step
+        try:
+            choice = choose(pool)
+        except UserError as error:  # all look collapsed, but there is no source-only here to compare with
+            return self.steps[-1], f"the last step: {error}"
+        return self.steps[choice.chosen], choice.why
 
     def on_test(self, step: int, last: Predicted) -> Predicted:
         """What the candidate of a step said of the target's test rows, given what was said `last`."""
@@ -99,14 +103,6 @@ class Candidates:
         )
         return replace(last, features=last.features[:, :0], logits=logits)
 
-    def _keep(self, step: int) -> None:
-        """Make the weights of one candidate RUN/selected, and let go of the others'."""
-        chosen = self.out / "selected"
-        if self._weights(step).exists():
-            shutil.rmtree(chosen, ignore_errors=True)
-            self._weights(step).rename(chosen)
-        shutil.rmtree(self.out / "candidates", ignore_errors=True)
-
     def close(self) -> None:
         """Close the records."""
         if self.records is not None:
@@ -114,9 +110,6 @@ class Candidates:
 
     def _test_logits(self, step: int) -> Path:
         return self.out / "predictions" / f"test-{step:09d}.safetensors"
-
-    def _weights(self, step: int) -> Path:
-        return self.out / "candidates" / f"step-{step:09d}"
 
     def _predictions(self, training: Training) -> Predictions:
         task, seed = self.task, task_seed(self.task.config)
@@ -158,7 +151,8 @@ def _mixed(
     model: Classifier, domain: Domain, seen: Predicted, device: torch.device, eyes: Eyes | None, workers: int | None
 ) -> Mixed:
     """Mixtures of target rows, forwarded: of pixels, or of features."""
-    rows = np.asarray(seen.rows)
+    rows, files = np.asarray(seen.rows), isinstance(domain.x, Images)
+    at_once = IMAGES_AT_ONCE if files else ROWS_AT_ONCE
 
     def forward(a: np.ndarray, b: np.ndarray, share: float) -> np.ndarray:
         if not len(a):
@@ -168,13 +162,12 @@ def _mixed(
         at_a, at_b = (torch.from_numpy(np.searchsorted(needed, rows[part])) for part in (a, b))
         logits = [
             model((share * x[i].float() + (1 - share) * x[j].float()).to(device))[1].float().cpu()
-            for i, j in zip(torch.split(at_a, 512), torch.split(at_b, 512), strict=True)
+            for i, j in zip(torch.split(at_a, at_once), torch.split(at_b, at_once), strict=True)
         ]
         return torch.cat(logits).numpy()
 
     model.eval()
-    pairs = FILE_PAIRS if isinstance(domain.x, Images) else PAIRS
-    return mix(seen.logits.argmax(1), forward, pairs)
+    return mix(seen.logits.argmax(1), forward, FILE_PAIRS if files else PAIRS)
 
 
 def _inputs(domain: Domain, rows: np.ndarray, eyes: Eyes | None, workers: int | None) -> torch.Tensor:

@@ -32,7 +32,7 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
     # A file of a later step can only be left over from a run that went back: it is not the newest.
     others = [old for old in _all(folder) if old != path]
     for old in [old for old in others if old > path] + [old for old in others if old < path][: 1 - KEPT]:
-        old.unlink()
+        old.unlink(missing_ok=True)
     return path
 
 

@@ -1,12 +1,13 @@
 """Files that are either whole or not there."""
 
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["write_atomically", "write_json"]
+__all__ = ["number", "write_atomically", "write_json"]
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
@@ -29,3 +30,8 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON."""
     write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def number(value: float) -> float | None:
+    """A number as JSON has it: None for what is not finite."""
+    return float(value) if math.isfinite(value) else None

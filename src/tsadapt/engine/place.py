@@ -21,7 +21,6 @@ OURS = (
     "model",
     "predictions",
     "candidates",
-    "selected",
     "tensorboard",
 )
 """What a run folder holds; `overwrite` removes these and nothing else."""

@@ -1,7 +1,6 @@
 """A run as a folder: trained, resumed or found done; evaluated at its end."""
 
 import json
-import math
 import platform
 import sys
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from tsadapt.data.types import Domain
 from tsadapt.engine import checkpoint
 from tsadapt.engine.candidates import Candidates, predictions_file
 from tsadapt.engine.evaluate import Predicted, score
-from tsadapt.engine.files import write_json
+from tsadapt.engine.files import number, write_json
 from tsadapt.engine.loop import NotFiniteError, Training
 from tsadapt.engine.place import check_place, claim
 from tsadapt.engine.progress import StepProgress
@@ -191,7 +190,7 @@ def _finish(task: Task, training: Training, candidates: Candidates, out: Path) -
         "step": training.at,
         "target": score(on_target, target, task.classes),
         "source": score(on_source, source, task.classes),
-        "proxy_a_distance": distance if math.isfinite(distance) else None,
+        "proxy_a_distance": number(distance),
     }
     if task.config.mi and task.prior is None and uneven(_shares(on_target)):
         _say(
@@ -208,9 +207,9 @@ def _finish(task: Task, training: Training, candidates: Candidates, out: Path) -
 
 def _compared(candidates: Candidates, on_target: Predicted, target: Domain, classes: tuple[str, ...]) -> dict[str, Any]:
     """The candidate that validators select, and, if the target has labels, the best by those: the oracle."""
-    step = candidates.choose()
+    step, why = candidates.choose()
     selected = score(candidates.on_test(step, on_target), target, classes)
-    found: dict[str, Any] = {"selected": {"step": step, "by": CONSENSUS, "target": selected}}
+    found: dict[str, Any] = {"selected": {"step": step, "by": CONSENSUS, "why": why, "target": selected}}
     if target.y is not None:
         by_step = {s: score(candidates.on_test(s, on_target), target, classes)["accuracy"] for s in candidates.steps}
         best = max(by_step, key=lambda s: by_step[s])

@@ -20,7 +20,7 @@ from tsadapt.models.backbones import Backbone, make_backbone
 from tsadapt.models.build import Architecture, build
 from tsadapt.models.classifier import Classifier
 
-__all__ = ["SavedModel", "load_model", "save_model"]
+__all__ = ["SavedModel", "Which", "candidate_folder", "load_model", "save_model"]
 
 BACKBONE = "backbone.safetensors"
 
@@ -67,22 +67,37 @@ def _save_backbone(path: Path, backbone: Backbone) -> None:
         write_atomically(path, _packed(backbone.module))
 
 
-def load_model(run: Path, device: torch.device, which: Literal["last", "selected"] = "last") -> SavedModel:
-    """The network of a run folder: of its last step, or of the one that validators selected.
+Which = Literal["last", "selected"]
+"""Which model of a run: of its last step, or of the step that validators selected."""
 
-    A sweep's folder stands for the run that was chosen there.
-    """
-    if (run / "choice.json").is_file():
-        run = run / str(json.loads((run / "choice.json").read_text(encoding="utf-8"))["run"])
-    folder = run / ("model" if which == "last" else which)
+
+def candidate_folder(run: Path, step: int) -> Path:
+    """Where the model of a candidate is put that is not the last step, whose model is in RUN/model."""
+    return run / "candidates" / f"step-{step:09d}"
+
+
+def load_model(run: Path, device: torch.device, which: Which = "last") -> SavedModel:
+    """The network of a run folder; a sweep's folder stands for what was chosen there, run and step."""
     if not run.is_dir():
         raise UserError(f"No run at {run}: expected the folder that fit wrote (its --out).")
-    if which == "selected" and not folder.exists() and (run / "model" / "model.json").is_file():
-        raise UserError(f"{run} had one candidate, its last step. To select among several: fit --candidates 5.")
+    step = None
+    if (run / "choice.json").is_file():
+        choice = _read(run / "choice.json", ("run", "step"))
+        run, step = run / str(choice["run"]), choice["step"]
+    elif which == "selected" and (run / "metrics.json").is_file():
+        metrics = _read(run / "metrics.json", ("last",))
+        if "selected" not in metrics:
+            raise UserError(f"{run} had one candidate, its last step. To select among several: fit --candidates 5.")
+        step = metrics["selected"]["step"]
+    folder = run / "model"
+    if step is not None and candidate_folder(run, step).exists():
+        folder = candidate_folder(run, step)
     if not (folder / "model.json").is_file():
-        hint = (
-            " It was not trained to its end: give the same fit command again." if (run / "config.toml").exists() else ""
-        )
+        hint = ""
+        if (run / "config.toml").exists():
+            hint = " It was not trained to its end: give the same fit command again."
+        elif (run / "runs").is_dir():
+            hint = " It is a sweep that was not brought to its end: give the same sweep command again."
         raise UserError(f"No trained model in {run}: expected {folder / 'model.safetensors'}.{hint}")
     try:
         said = json.loads((folder / "model.json").read_text(encoding="utf-8"))
@@ -94,6 +109,17 @@ def load_model(run: Path, device: torch.device, which: Literal["last", "selected
         raise UserError(f"The model in {folder} cannot be loaded: {str(error).splitlines()[0]}") from error
     columns = said.get("columns")
     return SavedModel(model.to(device).eval(), tuple(said["classes"]), architecture, columns and tuple(columns), eyes)
+
+
+def _read(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
+    """A JSON file of ours."""
+    try:
+        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if all(key in said for key in keys):
+            return said
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from error
+    raise UserError(f"{path} is not what tsadapt writes: expected {', '.join(keys)} in it.")
 
 
 def _eyes(said: dict[str, Any], folder: Path) -> Eyes:

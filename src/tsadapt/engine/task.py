@@ -25,7 +25,7 @@ from tsadapt.models.backbones import make_backbone
 from tsadapt.models.build import Architecture, network_for
 from tsadapt.models.digits import DIGIT_NETWORKS
 
-__all__ = ["Task", "make_task"]
+__all__ = ["Task", "check_choices", "make_task"]
 
 DEFAULT_BACKBONE = "resnet50"
 """The paper's for photographs."""
@@ -78,7 +78,7 @@ def make_task(config: RunConfig, tell: Callable[[str], object] = str, quiet: boo
     source = open_dataset(config.source)
     labelled = source.train
     target = open_dataset(config.target, labelled.columns)
-    _check_choices(config)
+    check_choices(config)
     findings = quick_findings(labelled, target.test)
     for finding in findings:
         if finding.level == "error":
@@ -91,8 +91,6 @@ def make_task(config: RunConfig, tell: Callable[[str], object] = str, quiet: boo
     target = without_strange_labels(target, classes)
     config, eyes = _with_eyes(config, labelled, target.train, tell)
     network = config.network or _network(config, labelled, target.train, eyes)
-    if network not in DEFAULTS:
-        raise UserError(unknown("network", network, DEFAULTS))
     if (network in DIGIT_NETWORKS) != (labelled.kind != "vector" and eyes is None):
         taken = "feature vectors" if labelled.kind == "vector" else "features of a backbone" if eyes else "images"
         raise UserError(f"The network {network!r} does not take {taken}.")
@@ -179,10 +177,12 @@ def _width(domain: Domain) -> int:
     return domain.tensor[0].numel() if isinstance(domain.x, Tensor) else 0
 
 
-def _check_choices(config: RunConfig) -> None:
+def check_choices(config: RunConfig) -> None:
     """Everything that is known by name is there, before a folder is made for the run."""
     method = METHODS[config.method]
     pick_device(config.device)
+    if config.network is not None and config.network not in DEFAULTS:
+        raise UserError(unknown("network", config.network, DEFAULTS))
     terms = (config.source_term, *(["mi"] if config.mi else []), *method.terms)
     for name in config.term_weights():
         if name not in terms:

@@ -1,13 +1,15 @@
 """The table of a choice: candidates by rank, and, where target labels are known, how each validator did (oracle)."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tsadapt.selection.select import CONSENSUS, VOTERS, Choice, oracle_judgement
-from tsadapt.sweep.choice import Candidate, oracle_accuracies, varying
+from tsadapt.sweep.choice import Candidate, oracle_accuracies, reference_among, varying
 
 __all__ = ["print_choice"]
 
@@ -17,53 +19,60 @@ MOST_ROWS = 40
 FEW = 20
 """Held-out rows (in effect) below which an estimate by importance weights is a guess."""
 
+LIGHT = 0.2
+"""The mean weight below which it is one, too: the rows of the source look nothing like the target."""
+
 
 def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Console | None = None) -> None:
     """Print the candidates from best to worst, those out of the race, and the oracle's view if there is one."""
-    console = console or Console()
+    if console is None:
+        console = Console()
+        console = console if console.is_terminal else Console(width=160)  # in a pipe there is room
+    say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
     accuracies = oracle_accuracies(candidates)
-    console.print(_candidates(candidates, choice, accuracies))
+    names = _names(candidates)
+    console.print(_candidates(names, choice, accuracies))
     for i, why in choice.out.items():
-        console.print(f"out of the race: {_settings(candidates, i)}: {why}", highlight=False)
+        say(f"out of the race: {names[i]}: {why}")
     if accuracies is not None:
         console.print(_validators(choice, accuracies))
-    chosen = candidates[choice.chosen]
-    rests_on = choice.notes[choice.chosen].get("effective_sample_size", float("nan"))
-    if rests_on < FEW:
-        console.print(
-            f"note: the domains hardly overlap: dev and iwcv of the choice rest on {rests_on:.1f} rows in effect.",
-            highlight=False,
+    rests_on = choice.weighting[choice.chosen]
+    if rests_on.effective_sample_size < FEW or rests_on.mean < LIGHT:
+        say(
+            f"note: the domains hardly overlap: dev and iwcv of the choice rest on {rests_on.effective_sample_size:.1f}"
+            f" rows in effect, of mean weight {rests_on.mean:.2g} (1 is expected)."
         )
-    console.print(f"chosen: {_settings(candidates, choice.chosen)} ({choice.why})", highlight=False)
-    console.print(f"run: {chosen.run}", highlight=False, soft_wrap=True)
+    say(f"chosen: {names[choice.chosen]} ({choice.why})")
+    say(f"run: {candidates[choice.chosen].run}")
 
 
-def _settings(candidates: Sequence[Candidate], i: int) -> str:
-    words = [f"{name}={getattr(candidates[i].config, name)}" for name in varying(candidates)]
-    if len({c.step for c in candidates}) > 1:
-        words.append(f"step {candidates[i].step}")
-    return ", ".join(words) or str(candidates[i].run)
+def _names(candidates: Sequence[Candidate]) -> list[str]:
+    """What each candidate is called: the settings in which the others differ; source-only by its name."""
+    reference = reference_among(candidates)
+    others = [c for i, c in enumerate(candidates) if i != reference] or list(candidates)
+    settings, several = varying(others), len({c.step for c in candidates}) > 1
+    names = []
+    for i, c in enumerate(candidates):
+        words = [f"{name} {getattr(c.config, name)}" for name in settings]
+        words = ["source-only"] if i == reference else words or [str(c.run)]
+        names.append(", ".join([*words, *([f"step {c.step}"] if several else [])]))
+    return names
 
 
-def _candidates(candidates: Sequence[Candidate], choice: Choice, accuracies: np.ndarray | None) -> Table:
+def _candidates(names: list[str], choice: Choice, accuracies: np.ndarray | None) -> Table:
     shown = [*VOTERS] if choice.by == CONSENSUS else [choice.by]
     shown = [name for name in shown if not np.isnan(choice.scores[name]).all()]
-    settings, several = varying(candidates), len({c.step for c in candidates}) > 1
-    table = Table(title=f"{len(candidates)} candidates by {choice.by}")
-    for name in (*settings, *(["step"] if several else []), *shown, "mean rank" if choice.by == CONSENSUS else "rank"):
-        table.add_column(name, justify="right")
-    if accuracies is not None:
-        table.add_column("oracle accuracy", justify="right")
+    table = Table(title=f"{len(names)} candidates by {choice.by}")
+    table.add_column("candidate", overflow="fold")
+    last = "mean rank" if choice.by == CONSENSUS else "rank"
+    for name in (*shown, last, *([] if accuracies is None else ["oracle accuracy"])):
+        table.add_column(name, justify="right", overflow="fold")
     rank = choice.ranks[choice.by]
-    order = sorted(
-        (i for i in range(len(candidates)) if i not in choice.out), key=lambda i: (i != choice.chosen, rank[i])
-    )
+    order = sorted((i for i in range(len(names)) if i not in choice.out), key=lambda i: (i != choice.chosen, rank[i]))
     for i in order[:MOST_ROWS]:
-        c = candidates[i]
-        cells = [str(getattr(c.config, name)) for name in settings] + ([str(c.step)] if several else [])
-        cells += [f"{choice.scores[name][i]:.4g}" for name in shown] + [f"{rank[i]:.3g}"]
+        cells = [f"{choice.scores[name][i]:.3g}" for name in shown] + [f"{rank[i]:.3g}"]
         cells += [] if accuracies is None else [f"{accuracies[i]:.1%}"]
-        table.add_row(*cells, style="bold" if i == choice.chosen else None)
+        table.add_row(escape(names[i]), *cells, style="bold" if i == choice.chosen else None)
     if len(order) > MOST_ROWS:
         table.caption = f"and {len(order) - MOST_ROWS} more, in scores.csv"
     return table

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tsadapt.methods import METHODS
 from tsadapt.selection import VALIDATORS
-from tsadapt.selection.select import CONSENSUS, VOTERS
+from tsadapt.selection.select import CONSENSUS, CONSENSUS_FAILS, CONSENSUS_WHAT
 
 __all__ = ["PAGES", "fill", "methods_table", "validators_table"]
 
@@ -41,8 +41,7 @@ def methods_table() -> str:
 def validators_table() -> str:
     """Every validator: what it is, which way is better, its range, what it needs, and when not to trust it."""
     lines = ["| `--by` | what it is | better | range | needs | fails |", "|---|---|---|---|---|---|"]
-    what = f"Mean rank by {', '.join(VOTERS)}; collapsed candidates are out, and source-only is never beaten by chance."
-    lines.append(f"| `{CONSENSUS}` | {what} | lower | 1 … | a pool | where most of those are wrong together |")
+    lines.append(f"| `{CONSENSUS}` | {CONSENSUS_WHAT} | lower | 1 … | a pool | {CONSENSUS_FAILS} |")
     for name in VALIDATORS:
         v = VALIDATORS[name]
         needs = "`--holdout`" if v.needs_holdout else "a pool" if v.alone is None else "–"

@@ -5,11 +5,11 @@ Shapes: n held-out source rows with losses l (n,) and importance weights w (n,).
 
 import numpy as np
 
-from tsadapt.selection.density import importance_weights
+from tsadapt.selection.importance import importance_weights
 from tsadapt.selection.predictions import Predictions, log_softmax
 from tsadapt.selection.validators import validator
 
-__all__ = ["dev", "dev_risk", "effective_sample_size", "importance_notes", "iwcv"]
+__all__ = ["dev", "dev_mlp", "dev_risk", "iwcv"]
 
 
 def dev_risk(losses: np.ndarray, weights: np.ndarray) -> float:
@@ -22,20 +22,10 @@ def dev_risk(losses: np.ndarray, weights: np.ndarray) -> float:
     """
     weighted = weights * losses
     variance = float(weights.var(ddof=1)) if len(weights) > 1 else 0.0
-    if variance <= 0:
+    if variance <= 1e-12 * float(weights.mean()) ** 2:  # equal but for rounding
         return float(weighted.mean())
     eta = -float(np.cov(weighted, weights, ddof=1)[0, 1]) / variance
     return float(weighted.mean() + eta * weights.mean() - eta)
-
-
-def effective_sample_size(weights: np.ndarray) -> float:
-    """(Σw)²/Σw²: how many equally weighted rows the weighted ones are worth.
-
-    >>> effective_sample_size(np.array([1.0, 1.0, 0.0]))
-    2.0
-    """
-    squares = float((weights**2).sum())
-    return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
 def _losses(p: Predictions) -> np.ndarray:
@@ -70,11 +60,3 @@ def dev_mlp(p: Predictions) -> float:
     """DEV with the domain classifier of its own code: networks of two hidden layers, the best of nine weight decays."""
     weights = importance_weights(p.features_s, p.features_t, p.features_v, classifier="mlp", splits=1)
     return dev_risk(_losses(p), weights)
-
-
-def importance_notes(p: Predictions) -> dict[str, float]:
-    """What DEV's estimate rests on: the effective sample size of its weights, and the largest of them."""
-    if not (p.finite and len(p.labels_v)):
-        return {"effective_sample_size": float("nan"), "largest_weight": float("nan")}
-    w = p.importance
-    return {"effective_sample_size": effective_sample_size(w), "largest_weight": float(w.max())}

@@ -14,6 +14,8 @@ LEAST_DIVERSITY = 0.5
 LEAST_AGREEMENT = 0.1
 """The least agreement with source-only on its surest rows, beyond what chance would give (Cohen's κ)."""
 
+NOT_FINITE = "has values that are not finite"
+
 SURE = 0.25
 """Source-only's surest rows: this share of them."""
 
@@ -41,8 +43,13 @@ def agreement_beyond_chance(a: np.ndarray, b: np.ndarray, classes: int) -> float
 
 
 def collapsed(pool: Sequence[Predictions], reference: int | None = None) -> dict[int, str]:
-    """The candidates that must not win, and why. `reference` is source-only's place in the pool, never thrown out."""
+    """The candidates that must not win, and why.
+
+    `reference` is source-only's place in the pool: the others are held against it, and it is out only if broken itself.
+    """
     found: dict[int, str] = {}
+    if reference is not None and not pool[reference].finite:
+        return {reference: NOT_FINITE, **collapsed([*pool], None)}
     rows = np.array([len(p.logits_t) for p in pool])
     expected = rows[reference] if reference is not None else int(np.median(rows))
     sure = None if reference is None else _surest(pool[reference])
@@ -50,7 +57,7 @@ def collapsed(pool: Sequence[Predictions], reference: int | None = None) -> dict
         if i == reference:
             continue
         if not p.finite:
-            found[i] = "has values that are not finite"
+            found[i] = NOT_FINITE
         elif len(p.logits_t) != expected:
             found[i] = f"predicts {len(p.logits_t)} target rows, the others {expected}"
         else:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tsadapt.errors import UserError
-from tsadapt.selection.density import importance_weights
+from tsadapt.selection.importance import importance_weights
 
 __all__ = ["Mixed", "Predictions", "log_softmax", "softmax"]
 

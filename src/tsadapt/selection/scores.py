@@ -42,13 +42,16 @@ def im(p: Predictions) -> float:
     return float(-(mean * np.log(np.maximum(mean, 1e-300))).sum()) - _mean_entropy(p)
 
 
-@validator("bnm", higher=True, span="1/√n … √(C/n)", fails="as im: confident and even is not yet right")
+@validator("bnm", higher=True, span="1/√(nC) … √(C/n)", fails="as im: confident and even is not yet right")
 def bnm(p: Predictions) -> float:
     """Batch nuclear norm ‖P‖_*/n, high for confident and diverse predictions (Cui et al., 2020)."""
     return float(np.linalg.svd(p.probabilities_t, compute_uv=False).sum()) / len(p.logits_t)
 
 
-@validator("snd", higher=True, span="0 … log(n − 1)", fails="loves collapse: equal predictions score log(n − 1)")
+@validator(
+    "snd", higher=True, span="0 … log(n − 1)", most_rows=20_000,
+    fails="loves collapse: equal predictions score log(n − 1); compares all rows with all",
+)  # fmt: skip
 def snd(p: Predictions) -> float:
     """Soft neighbourhood density: mean entropy of the similarities of predictions (Saito et al., 2021)."""
     rows = torch.nn.functional.normalize(torch.from_numpy(p.probabilities_t).float(), dim=1) / TEMPERATURE**0.5
@@ -91,7 +94,7 @@ def rankme(p: Predictions) -> float:
 
 
 @validator(
-    "transfer-score", higher=True, span="about 0 … 2",
+    "transfer-score", higher=True, span="at most 2",
     fails="its parts have scales of their own; tight clusters of the wrong classes please it",
 )  # fmt: skip
 def transfer_score(p: Predictions) -> float:

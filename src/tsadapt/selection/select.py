@@ -6,17 +6,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from tsadapt.errors import UserError, unknown
-from tsadapt.selection.dev import importance_notes
-from tsadapt.selection.guard import collapsed
+from tsadapt.selection.guard import NOT_FINITE, collapsed
+from tsadapt.selection.importance import Weighting, weighting
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.validators import VALIDATORS, ranks
 
-__all__ = ["CONSENSUS", "VOTERS", "Choice", "choose", "oracle_judgement", "selectors", "validator_lines"]
+__all__ = [
+    "CONSENSUS",
+    "CONSENSUS_FAILS",
+    "CONSENSUS_WHAT",
+    "VOTERS",
+    "Choice",
+    "check_selector",
+    "choose",
+    "oracle_judgement",
+    "selectors",
+    "validator_lines",
+]
 
 CONSENSUS = "consensus"
 
 VOTERS = ("dev", "im", "class-ami", "mixval", "ensv")
 """Whose ranks the consensus averages: one for each idea (source risk, confidence, clusters, smoothness, the pool)."""
+
+
+CONSENSUS_WHAT = f"Mean rank by {', '.join(VOTERS)}; collapsed candidates are out, and source-only stays unless beaten."
+CONSENSUS_FAILS = "where most of those are wrong together"
 
 
 @dataclass(frozen=True)
@@ -29,7 +44,7 @@ class Choice:
     scores: dict[str, np.ndarray]
     ranks: dict[str, np.ndarray]
     out: dict[int, str]
-    notes: tuple[dict[str, float], ...] = ()
+    weighting: tuple[Weighting, ...] = ()
     """For each candidate, what DEV's estimate rests on."""
 
 
@@ -38,12 +53,15 @@ def selectors() -> list[str]:
     return [CONSENSUS, *VALIDATORS]
 
 
+def check_selector(by: str) -> None:
+    """Refuse a name that `--by` does not take."""
+    if by not in selectors():
+        raise UserError(unknown("validator", by, selectors()))
+
+
 def validator_lines() -> list[str]:
     """Every name that `--by` takes, with what it is, which way is better, its range, and when not to trust it."""
-    lines = [
-        f"{CONSENSUS}: Mean rank by {', '.join(VOTERS)}, without collapsed candidates, and never below source-only."
-        " Lower is better. Fails where most of those are wrong together."
-    ]
+    lines = [f"{CONSENSUS}: {CONSENSUS_WHAT} Lower is better. Fails: {CONSENSUS_FAILS}."]
     for name in VALIDATORS:
         v = VALIDATORS[name]
         needs = " Needs --holdout." if v.needs_holdout else " Needs a pool." if v.alone is None else ""
@@ -58,39 +76,49 @@ def choose(
     """Choose the best candidate of a pool by a validator, or by the consensus of several.
 
     Collapsed candidates are out of the race unless `guard` is off. `reference` is source-only's place in the pool: it
-    is chosen when no other candidate beats it, in the consensus by its mean rank and by the greater part of the votes.
+    is chosen when no other candidate beats it, by a better mean rank and the greater part of the votes.
     """
     if not pool:
         raise ValueError("a pool of no candidates")
-    if by != CONSENSUS and by not in VALIDATORS:
-        raise UserError(unknown("validator", by, selectors()))
-    out = collapsed(pool, reference) if guard else {i: "not finite" for i, p in enumerate(pool) if not p.finite}
+    check_selector(by)
+    out = collapsed(pool, reference) if guard else {i: NOT_FINITE for i, p in enumerate(pool) if not p.finite}
     racing = [i for i in range(len(pool)) if i not in out]
     if not racing:
-        raise UserError(f"None of the {len(pool)} candidates can be chosen: the first one {out[0]}.")
+        raise UserError(
+            f"None of the {len(pool)} candidates can be chosen, the first because it {out[0]}. --no-guard leaves"
+            " collapsed ones in the race."
+        )
     names = VOTERS if by == CONSENSUS else (by,)
-    scores, rank = _scored(pool, racing, [*dict.fromkeys([*names, *quick()])])
-    votes = [name for name in names if not np.isnan(scores[name][racing]).all()]
+    unasked = [name for name in VALIDATORS if VALIDATORS[name].quick(pool)]
+    scores, rank = _scored(pool, racing, [*dict.fromkeys([*names, *unasked])])
+    votes = [name for name in names if not np.isnan(scores[name][racing]).any()]  # a missing score is no bad score
     if not votes:
-        hint = " It needs held-out source rows: --holdout 0.1." if VALIDATORS[names[0]].needs_holdout else ""
-        raise UserError(f"No candidate can be scored by {by}.{hint}")
+        needs = VALIDATORS[names[0]].needs_holdout
+        hint = " It needs held-out source rows in all of them: --holdout 0.1." if needs else ""
+        raise UserError(f"Not all candidates can be scored by {by}.{hint}")
     mean = np.stack([rank[name] for name in votes]).mean(0)
     if by == CONSENSUS:
         scores[by], rank[by] = mean, mean
-    best = min(racing, key=lambda i: (mean[i], i))
-    why = f"best of {len(racing)} by {by}" + (f" ({', '.join(votes)})" if by == CONSENSUS else "")
-    if reference is not None and best != reference:
-        won = sum(bool(rank[name][best] < rank[name][reference]) for name in votes)
-        if mean[best] >= mean[reference] or 2 * won <= len(votes):
-            best, why = reference, f"no candidate beats source-only by {by}: source-only is kept"
-    elif best == reference:
-        why = f"no candidate beats source-only by {by}: source-only is kept"
-    return Choice(best, by, why, scores, rank, out, tuple(map(importance_notes, pool)))
+    able = racing
+    if reference in racing:
+        assert reference is not None
+        able = [i for i in racing if mean[i] < mean[reference] and _wins(rank, votes, i, reference)]
+    if able:
+        best = min(able, key=lambda i: (mean[i], i))
+        why = f"best of {len(racing)} by {by}" + (f" ({', '.join(votes)})" if by == CONSENSUS else "")
+    else:
+        assert reference is not None
+        best, why = reference, f"no candidate beats source-only by {by}: source-only is kept"
+    return Choice(best, by, why, scores, rank, out, tuple(_weighting(p) for p in pool))
 
 
-def quick() -> list[str]:
-    """The validators that are always computed."""
-    return [name for name in VALIDATORS if not VALIDATORS[name].slow]
+def _wins(rank: dict[str, np.ndarray], votes: Sequence[str], i: int, reference: int) -> bool:
+    """Whether the greater part of the votes puts candidate i before the reference."""
+    return 2 * sum(bool(rank[name][i] < rank[name][reference]) for name in votes) > len(votes)
+
+
+def _weighting(p: Predictions) -> Weighting:
+    return weighting(p.importance if p.finite else p.labels_v[:0])
 
 
 def _scored(

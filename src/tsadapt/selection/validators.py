@@ -20,6 +20,7 @@ class Validator:
 
     `higher` says whether more is better, `span` the range, `fails` when not to trust it; `alone` scores one candidate,
     and is None if only a whole pool can be scored. `needs_holdout`: it looks at the held-out part of the source.
+    `slow`, or with more target rows than `most_rows`: it is computed only when asked for.
     """
 
     name: str
@@ -31,6 +32,17 @@ class Validator:
     alone: Score | None = None
     needs_holdout: bool = False
     slow: bool = False
+    most_rows: int | None = None
+
+    def __call__(self, predictions: Predictions) -> float:
+        """The score of one candidate."""
+        if self.alone is None:
+            raise ValueError(f"{self.name} compares the candidates of a pool, and cannot score one alone")
+        return self.alone(predictions)
+
+    def quick(self, pool: Sequence[Predictions]) -> bool:
+        """Whether scoring the pool takes seconds, so that it is done unasked."""
+        return not self.slow and (self.most_rows is None or all(len(p.logits_t) <= self.most_rows for p in pool))
 
     def scores(self, pool: Sequence[Predictions]) -> np.ndarray:
         """One score a candidate; NaN where it cannot be had (no held-out rows, values that are not finite)."""
@@ -50,28 +62,34 @@ VALIDATORS: Registry[Validator] = Registry("validator")
 
 
 def validator(
-    name: str, *, higher: bool, span: str, fails: str, needs_holdout: bool = False, slow: bool = False
-) -> Callable[[Score], Score]:
+    name: str,
+    *,
+    higher: bool,
+    span: str,
+    fails: str,
+    needs_holdout: bool = False,
+    slow: bool = False,
+    most_rows: int | None = None,
+) -> Callable[[Score], Validator]:
     """Register a function of one candidate's predictions."""
 
-    def put(score: Score) -> Score:
+    def put(score: Score) -> Validator:
         def together(pool: Sequence[Predictions]) -> list[float]:
             return [score(p) for p in pool]
 
         what = (score.__doc__ or "").splitlines()[0]
-        VALIDATORS.register(name)(Validator(name, what, higher, span, fails, together, score, needs_holdout, slow))
-        return score
+        one = Validator(name, what, higher, span, fails, together, score, needs_holdout, slow, most_rows)
+        return VALIDATORS.register(name)(one)
 
     return put
 
 
-def pool_validator(name: str, *, higher: bool, span: str, fails: str) -> Callable[[PoolScore], PoolScore]:
+def pool_validator(name: str, *, higher: bool, span: str, fails: str) -> Callable[[PoolScore], Validator]:
     """Register a function that scores a whole pool at once."""
 
-    def put(score: PoolScore) -> PoolScore:
+    def put(score: PoolScore) -> Validator:
         what = (score.__doc__ or "").splitlines()[0]
-        VALIDATORS.register(name)(Validator(name, what, higher, span, fails, score))
-        return score
+        return VALIDATORS.register(name)(Validator(name, what, higher, span, fails, score))
 
     return put
 
@@ -81,7 +99,7 @@ def scores_of(predictions: Predictions) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for name in VALIDATORS:
         one = VALIDATORS[name]
-        if one.alone is not None and not one.slow:
+        if one.alone is not None and one.quick([predictions]):
             value = float(one.scores([predictions])[0])
             found[name] = value if np.isfinite(value) else None
     return found

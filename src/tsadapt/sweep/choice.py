@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tsadapt.config import RunConfig, read_config
-from tsadapt.engine.files import write_atomically, write_json
+from tsadapt.engine.files import number, write_atomically, write_json
 from tsadapt.errors import UserError
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import Choice, oracle_judgement
@@ -47,14 +47,21 @@ def read_candidates(runs: Sequence[Path]) -> list[Candidate]:
         for path in files:
             step = int(path.stem.removeprefix("step-"))
             found.append(Candidate(run, step, config, Predictions.read(path), by_step.get(str(step))))
-    rows = {len(candidate.predictions.logits_t) for candidate in found}
-    shapes = {candidate.predictions.logits_t.shape[1] for candidate in found}
-    if len({candidate.config.target for candidate in found}) > 1 or len(rows) > 1 or len(shapes) > 1:
-        targets = sorted({f"{c.config.target} ({len(c.predictions.logits_t)} rows)" for c in found})
-        raise UserError(
-            f"These runs are not of one task and cannot be compared: their targets are {', '.join(targets)}."
-        )
+    _check_one_task([candidate.run for candidate in found])
     return found
+
+
+def _check_one_task(runs: Sequence[Path]) -> None:
+    """Refuse runs whose classes or target rows differ: their predictions cannot be compared."""
+    said = {run: json.loads((run / "manifest.json").read_text(encoding="utf-8")) for run in runs}
+    first = said[runs[0]]
+    for run, manifest in said.items():
+        for what, a, b in (
+            ("classes", first["classes"], manifest["classes"]),
+            ("target rows", first["data"]["target"]["train"], manifest["data"]["target"]["train"]),
+        ):
+            if a != b:
+                raise UserError(f"{runs[0]} and {run} are not of one task and cannot be compared: their {what} differ.")
 
 
 def _unfolded(runs: Sequence[Path]) -> list[Path]:
@@ -95,6 +102,8 @@ def write_choice(
     folder: Path, candidates: Sequence[Candidate], choice: Choice, overrides: dict[str, Any], failed: dict[str, str]
 ) -> None:
     """Write choice.json, scores.csv, and oracle.json if the target's labels are known; the first two without them."""
+    if (folder / "config.toml").exists():
+        raise UserError(f"{folder} is the folder of a run: choose another --out for the choice.")
     chosen = candidates[choice.chosen]
     write_json(
         folder / "choice.json",
@@ -104,8 +113,8 @@ def write_choice(
             "overrides": overrides,
             "run": os.path.relpath(chosen.run, folder),
             "step": chosen.step,
-            "scores": {name: _number(values[choice.chosen]) for name, values in choice.scores.items()},
-            "dev": {name: _number(value) for name, value in choice.notes[choice.chosen].items()},
+            "scores": {name: number(values[choice.chosen]) for name, values in choice.scores.items()},
+            "dev": {name: number(value) for name, value in vars(choice.weighting[choice.chosen]).items()},
             "collapsed": {_name(candidates[i]): why for i, why in choice.out.items()},
             "failed": failed,
         },
@@ -122,7 +131,7 @@ def write_choice(
             "note": "made with target labels, which had no part in the choice",
             "best_accuracy": float(accuracies.max()),
             "accuracies": {_name(c): c.oracle_accuracy for c in candidates},
-            "validators": {n: {key: _number(value) for key, value in said.items()} for n, said in judged.items()},
+            "validators": {n: {key: number(value) for key, value in said.items()} for n, said in judged.items()},
         },
     )
 
@@ -139,12 +148,12 @@ def _csv(candidates: Sequence[Candidate], choice: Choice) -> str:
     text = io.StringIO()
     out = csv.writer(text, lineterminator="\n")
     scores = [*choice.scores]
-    notes = [*choice.notes[0]]
+    notes = [*vars(choice.weighting[0])]
     head = ["run", "step", *settings, "chosen", "out", *scores, *(f"{name} rank" for name in scores)]
-    out.writerow([*head, *(f"dev {name}" for name in notes)])
+    out.writerow([*head, *(f"dev weights: {name}" for name in notes)])
     for i, c in enumerate(candidates):
         values = [choice.scores[name][i] for name in scores] + [choice.ranks[name][i] for name in scores]
-        values += [choice.notes[i][name] for name in notes]
+        values += [getattr(choice.weighting[i], name) for name in notes]
         row = [c.run.name, c.step, *(getattr(c.config, name) for name in settings)]
         out.writerow([*row, "yes" if i == choice.chosen else "", choice.out.get(i, ""), *map(_cell, values)])
     return text.getvalue()
@@ -152,10 +161,6 @@ def _csv(candidates: Sequence[Candidate], choice: Choice) -> str:
 
 def _cell(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.6g}"
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _name(candidate: Candidate) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import exp, log
@@ -11,7 +12,18 @@ from typing import Any
 from tsadapt.config import RunConfig, typed_setting
 from tsadapt.errors import UserError, unknown
 
-__all__ = ["PAPER_GRID", "SOURCE_ONLY", "Axes", "Planned", "Range", "draw", "grid", "parse_axis"]
+__all__ = [
+    "PAPER_GRID",
+    "SOURCE_ONLY",
+    "Axes",
+    "Planned",
+    "Range",
+    "draw",
+    "grid",
+    "parse_axes",
+    "parse_axis",
+    "used_by",
+]
 
 SOURCE_ONLY: dict[str, Any] = {"method": "source-only", "source_term": "ce", "mi": False, "term_weight": ()}
 """What makes a run the reference that every sweep compares with."""
@@ -29,11 +41,12 @@ class Range:
     low: float
     high: float
     log: bool = False
+    whole: bool = False
 
     def draw(self, rng: random.Random) -> float:
         """One of them; four digits are enough for a setting."""
         value = exp(rng.uniform(log(self.low), log(self.high))) if self.log else rng.uniform(self.low, self.high)
-        return float(f"{value:.4g}")
+        return round(value) if self.whole else float(f"{value:.4g}")
 
 
 Axes = dict[str, tuple[Any, ...] | Range]
@@ -43,7 +56,7 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...] | Range]:
     """A setting and its values: name=a,b,c, or a range name=low..high or name=low..high:log.
 
     >>> parse_axis("lambda0=0.1,0.5"), parse_axis("lr=0.001..0.1:log")
-    (('lambda0', (0.1, 0.5)), ('lr', Range(low=0.001, high=0.1, log=True)))
+    (('lambda0', (0.1, 0.5)), ('lr', Range(low=0.001, high=0.1, log=True, whole=False)))
     """
     name, equals, values = text.partition("=")
     name = name.strip().removeprefix("--").replace("-", "_")
@@ -60,11 +73,30 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...] | Range]:
             raise UserError(f"--grid is {text!r}, expected a range NAME=LOW..HIGH, or NAME=LOW..HIGH:log.")
         if how == "log" and numbers[0] <= 0:
             raise UserError(f"--grid is {text!r}: a range by orders of magnitude starts above zero.")
-        return name, Range(numbers[0], numbers[1], how == "log")
+        whole = all(isinstance(end, int) for end in ends) and not isinstance(typed_setting(name, "1"), float)
+        return name, Range(numbers[0], numbers[1], how == "log", whole)
     found = tuple(typed_setting(name, value) for value in values.split(","))
     if len(set(found)) < len(found):
         raise UserError(f"--grid is {text!r}: a value stands there twice.")
     return name, found
+
+
+def parse_axes(texts: Sequence[str]) -> Axes:
+    """Several settings and their values."""
+    axes: Axes = {}
+    for text in texts:
+        name, values = parse_axis(text)
+        if name in axes:
+            raise UserError(f"--grid has {name} twice: give all its values in one, as {name}=A,B.")
+        axes[name] = values
+    return axes
+
+
+def used_by(config: RunConfig, name: str) -> bool:
+    """Whether a run depends on a setting at all."""
+    if name == "lambda0":
+        return config.source_term != "ce"
+    return config.mi if name in ("beta", "class_prior") else True
 
 
 def grid(axes: Axes) -> list[dict[str, Any]]:
@@ -77,13 +109,15 @@ def grid(axes: Axes) -> list[dict[str, Any]]:
 
 
 def draw(axes: Axes, trials: int, seed: int) -> list[dict[str, Any]]:
-    """`trials` combinations at random, none twice; all of them if there are no more."""
+    """`trials` combinations at random, none twice; fewer if there are no more."""
     rng = random.Random(seed)
     if not any(isinstance(values, Range) for values in axes.values()):
         everything = grid(axes)
         return rng.sample(everything, min(trials, len(everything)))
     found: list[dict[str, Any]] = []
-    while len(found) < trials:
+    for _ in range(100 * trials):  # a narrow range may have fewer
+        if len(found) == trials:
+            break
         one = {n: v.draw(rng) if isinstance(v, Range) else rng.choice(v) for n, v in axes.items()}
         if one not in found:
             found.append(one)

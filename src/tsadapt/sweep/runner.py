@@ -1,12 +1,14 @@
 """The runs of a sweep, one after another or side by side; one that fails does not stop the rest."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
+import traceback
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,88 +20,131 @@ from tsadapt.engine.run import Interrupted, fit
 from tsadapt.errors import UserError
 from tsadapt.sweep.plan import Planned
 
-__all__ = ["run_all"]
+__all__ = ["How", "run_all", "train"]
 
 INTERRUPTED = "interrupted"
 
 
+@dataclass(frozen=True)
+class How:
+    """What `fit` is told beside the config."""
+
+    overwrite: bool = False
+    tensorboard: bool = False
+
+
+AS_USUAL = How()
+
+
 def run_all(
-    planned: Sequence[Planned], jobs: int = 1, quiet: bool = False, judged_by: dict[str, Any] | None = None
+    planned: Sequence[Planned],
+    jobs: int = 1,
+    quiet: bool = False,
+    judged_by: dict[str, Any] | None = None,
+    how: How = AS_USUAL,
 ) -> dict[Path, str]:
     """Train every run that is not done; why those failed that did, by their folders. Ctrl-C saves and stops all.
 
     One that is done, but judged by other labels than `judged_by`, is judged again.
     """
-    todo = [one for one in planned if not one.done or judged_by not in (None, one.judged_by)]
+    todo = [one for one in planned if how.overwrite or not one.done or judged_by not in (None, one.judged_by)]
     failed: dict[Path, str] = {}
+    outcomes = _one_by_one(todo, how) if jobs == 1 or len(todo) < 2 else _side_by_side(todo, jobs, how)
     with StepProgress(len(planned), len(planned) - len(todo), quiet, "run") as progress:
-        for one, why in _outcomes(todo, jobs):
+        for one, why in outcomes:
             if why:
                 failed[one.out] = why
             progress.advance(progress.done + 1, {})
     return failed
 
 
-def _outcomes(todo: list[Planned], jobs: int) -> Iterator[tuple[Planned, str]]:
-    """Each run with why it failed (or nothing), as they end."""
-    if jobs == 1 or len(todo) < 2:
-        for one in todo:
-            why = _train(one)
-            if why == INTERRUPTED:
-                raise KeyboardInterrupt
-            yield one, why
-        return
-    left = list(todo)
+def train(one: Planned, how: How, quiet: bool) -> dict[str, Any]:
+    """Train one run here and now; its metrics."""
+    return fit(one.config, one.out, quiet=quiet, overwrite=how.overwrite, tensorboard=how.tensorboard)[1]
+
+
+def _one_by_one(todo: list[Planned], how: How) -> Iterator[tuple[Planned, str]]:
+    """Each run with why it failed (or nothing)."""
+    for one in todo:
+        why = _train(one, how)
+        if why == INTERRUPTED:
+            raise KeyboardInterrupt
+        yield one, why
+
+
+def _side_by_side(todo: list[Planned], jobs: int, how: How) -> Iterator[tuple[Planned, str]]:
+    """As above, `jobs` at a time, each in a process of its own: what kills one does not touch the others."""
+    context, threads = _context(), max((os.cpu_count() or 1) // jobs, 1)
+    waiting, running = deque(todo), dict[Any, tuple[Any, Connection, Planned]]()
     with _sigterm_as_ctrl_c():
-        for one, why in _in_pool(todo, jobs):
-            left.remove(one)
-            yield one, why
-        for one in left:  # a process died and took the pool with it: each of the others gets a pool of its own
-            found = [*_in_pool([one], 1)]
-            yield one, found[0][1] if found else "its process died (out of memory?)"
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    one, (answer, tell) = waiting.popleft(), context.Pipe(duplex=False)
+                    process = context.Process(target=_in_process, args=(one, how, threads, tell))
+                    process.start()
+                    tell.close()
+                    running[process.sentinel] = process, answer, one
+                for sentinel in wait([*running]):
+                    process, answer, one = running.pop(sentinel)
+                    process.join()
+                    why = _answered(answer) or f"its process died (exit status {process.exitcode}; out of memory?)"
+                    if why == INTERRUPTED:
+                        raise KeyboardInterrupt
+                    yield one, "" if why == DONE else why
+        finally:
+            _stop([process for process, _, _ in running.values()])
 
 
-def _in_pool(todo: list[Planned], jobs: int) -> Iterator[tuple[Planned, str]]:
-    threads = max((os.cpu_count() or 1) // jobs, 1)
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(threads,))
+DONE = "done"
+
+
+def _context() -> Any:
+    """Processes that start from one which has everything imported already, where the system can do that."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tsadapt.engine.run"])
+    return context
+
+
+def _answered(answer: Connection) -> str:
+    with answer, contextlib.suppress(EOFError):
+        return str(answer.recv()) if answer.poll() else ""
+    return ""
+
+
+def _stop(processes: list[Any]) -> None:
+    """Ask each once to end (a training saves its state first), and wait; a second Ctrl-C ends them at once."""
+    for process in processes:
+        process.terminate()
     try:
-        futures = {pool.submit(_train, one): one for one in todo}
-        for future in as_completed(futures):
-            why = future.result()
-            if why == INTERRUPTED:
-                raise KeyboardInterrupt
-            yield futures[future], why
-    except BrokenProcessPool:
-        return
-    except BaseException:
-        for process in (getattr(pool, "_processes", None) or {}).values():
-            process.terminate()  # a training saves its state on SIGTERM and ends
-        pool.shutdown(wait=True, cancel_futures=True)
+        for process in processes:
+            process.join()
+    except KeyboardInterrupt:
+        for process in processes:
+            process.kill()
         raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(threads: int) -> None:
-    """In a worker: its share of the cores, and a session of its own, so that Ctrl-C reaches it by the parent alone."""
-    os.setsid()
+def _in_process(one: Planned, how: How, threads: int, tell: Connection) -> None:
+    os.setsid()  # a session of its own, so that Ctrl-C on the terminal reaches it by its parent alone
     torch.set_num_threads(threads)
+    tell.send(_train(one, how) or DONE)
 
 
-def _train(one: Planned) -> str:
+def _train(one: Planned, how: How) -> str:
     """Train one run, what it says into a log beside its folder; why it failed, or nothing."""
     log = one.out.parent.parent / "logs" / f"{one.out.name}.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file, contextlib.redirect_stderr(file):
         try:
-            fit(one.config, one.out, quiet=True)
+            train(one, how, quiet=True)
         except (Interrupted, KeyboardInterrupt):
             return INTERRUPTED
         except UserError as error:
             return str(error)
         except Exception as error:  # whatever it is, the other runs go on
-            import traceback
-
             traceback.print_exc(file=file)
             return f"{type(error).__name__}: {error} (see {log})"
     return ""

@@ -1,5 +1,8 @@
 """A search by optuna: it proposes settings by what came out so far, and its storage can be shared by machines."""
 
+import hashlib
+import json
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,68 +10,82 @@ from typing import Any
 from tsadapt.config import RunConfig
 from tsadapt.errors import UserError
 from tsadapt.sweep.plan import Axes, Planned, Range
-from tsadapt.sweep.runner import run_all
+from tsadapt.sweep.runner import How, run_all
 
-__all__ = ["run_optuna"]
+__all__ = ["Search"]
 
 Scorer = Callable[[Path], float]
 """From the folder of a trained run to a number; lower is better."""
 
 
-def run_optuna(
-    base: RunConfig,
-    axes: Axes,
-    trials: int,
-    folder: Path,
-    score: Scorer,
-    storage: str | None = None,
-    jobs: int = 1,
-    quiet: bool = False,
-) -> tuple[list[Planned], dict[Path, str]]:
-    """Let optuna propose settings until `trials` are done, counting those of other machines that share the storage."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise UserError("optuna is not installed: pip install 'tsadapt[sweep]'.") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    folder.mkdir(parents=True, exist_ok=True)
-    study = optuna.create_study(
-        storage=storage or f"sqlite:///{folder / 'optuna.db'}",
-        study_name=f"tsadapt-{base.hash()}",
-        load_if_exists=True,
-    )
-    if storage is None:  # alone, and so a function of the seed; machines that share a study must not propose the same
-        seed = (base.seed + len(study.get_trials(deepcopy=False))) % 2**32
-        study.sampler = optuna.samplers.TPESampler(seed=seed)
-    complete, failed_state = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.FAIL
-    failed: dict[Path, str] = {}
+class Search:
+    """A study of optuna's, opened (or made) before anything is trained, so that what is wrong with it is known."""
 
-    def proposed(trial: Any) -> Planned:
-        return Planned.of(base, {name: _suggest(trial, name, values) for name, values in axes.items()}, folder)
+    def __init__(self, base: RunConfig, axes: Axes, folder: Path, storage: str | None) -> None:
+        try:
+            import optuna
+        except ImportError as error:
+            raise UserError("optuna is not installed: pip install 'tsadapt[sweep]'.") from error
+        self.base, self.axes, self.folder = base, axes, folder
+        self.states = optuna.trial.TrialState
+        self.here = f"{platform.node()}:{folder.resolve()}"
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        folder.mkdir(parents=True, exist_ok=True)
+        name = hashlib.sha256(json.dumps([base.hash(), sorted(map(str, axes.items()))]).encode()).hexdigest()[:12]
+        place = storage or f"sqlite:///{folder / 'optuna.db'}"
+        try:
+            self.study = optuna.create_study(storage=place, study_name=f"tsadapt-{name}", load_if_exists=True)
+        except Exception as error:  # of sqlalchemy or a driver, all kinds
+            raise UserError(f"--storage {place} cannot be opened: {str(error).splitlines()[0]}") from error
+        if storage is None:  # alone, and so a function of the seed; machines that share must not propose the same
+            seed = (base.seed + len(self._trials())) % 2**32
+            self.study.sampler = optuna.samplers.TPESampler(seed=seed)
+        self._take_up()
 
-    def ended() -> int:
-        return sum(trial.state in (complete, failed_state) for trial in study.get_trials(deepcopy=False))
+    def run(
+        self, trials: int, score: Scorer, jobs: int, quiet: bool, judged_by: dict[str, Any], how: How
+    ) -> tuple[list[Planned], dict[Path, str]]:
+        """Train what optuna proposes until `trials` have ended, those of other machines included; runs and failures."""
+        failed: dict[Path, str] = {}
+        while (room := trials - len(self._ended())) > 0:
+            asked = [self.study.ask() for _ in range(min(jobs, room))]
+            runs = []
+            for trial in asked:
+                trial.set_user_attr("where", self.here)
+                runs.append(self._planned({name: _suggest(trial, name, values) for name, values in self.axes.items()}))
+            failed |= run_all([*{one.out: one for one in runs}.values()], jobs, quiet, judged_by, how)
+            for trial, one in zip(asked, runs, strict=True):
+                if one.out in failed:
+                    self.study.tell(trial, state=self.states.FAIL)
+                else:
+                    self.study.tell(trial, score(one.out))
+        every = {one.out: one for trial in self._ended() for one in [self._planned(trial.params)]}
+        failed |= run_all([one for one in every.values() if one.done], jobs, quiet, judged_by, how)  # labels may be new
+        return [*every.values()], failed
 
-    while (room := trials - ended()) > 0:
-        asked = [study.ask() for _ in range(min(jobs, room))]
-        runs = [proposed(trial) for trial in asked]
-        failed |= run_all([*{one.out: one for one in runs}.values()], jobs, quiet)
-        for trial, one in zip(asked, runs, strict=True):
-            if one.out in failed:
-                study.tell(trial, state=failed_state)
-            else:
-                study.tell(trial, score(one.out))
-    past = [trial.params for trial in study.get_trials(deepcopy=False) if trial.state in (complete, failed_state)]
-    every = {one.out: one for params in past for one in [Planned.of(base, _listed(params, axes), folder)]}
-    return [*every.values()], failed
+    def _take_up(self) -> None:
+        """Propose again what was stopped here in the middle; its runs go on from their checkpoints."""
+        for trial in self._trials():
+            if trial.state == self.states.RUNNING and trial.user_attrs.get("where") == self.here:
+                self.study.enqueue_trial(trial.params)
+                self.study._storage.set_trial_user_attr(trial._trial_id, "stopped", True)
+                self.study.tell(trial.number, state=self.states.FAIL)
+
+    def _trials(self) -> list[Any]:
+        found: list[Any] = self.study.get_trials(deepcopy=False)
+        return found
+
+    def _ended(self) -> list[Any]:
+        ends = (self.states.COMPLETE, self.states.FAIL)
+        return [trial for trial in self._trials() if trial.state in ends and not trial.user_attrs.get("stopped")]
+
+    def _planned(self, settings: dict[str, Any]) -> Planned:
+        return Planned.of(self.base, {name: settings[name] for name in self.axes}, self.folder)
 
 
 def _suggest(trial: Any, name: str, values: tuple[Any, ...] | Range) -> Any:
-    if isinstance(values, Range):
-        return trial.suggest_float(name, values.low, values.high, log=values.log)
-    return trial.suggest_categorical(name, values)
-
-
-def _listed(params: dict[str, Any], axes: Axes) -> dict[str, Any]:
-    """A trial's settings in the order of the axes."""
-    return {name: params[name] for name in axes}
+    if not isinstance(values, Range):
+        return trial.suggest_categorical(name, values)
+    if values.whole:
+        return trial.suggest_int(name, int(values.low), int(values.high), log=values.log)
+    return trial.suggest_float(name, values.low, values.high, log=values.log)
