@@ -252,7 +252,7 @@ def test_stopped_side_by_side_saves_all_and_starts_nothing_more(here, number):
 
 def test_stopped_with_one_run_left_and_going_on(here):
     """The short run of two ends, the other is stopped while nobody else works; the same command then ends it."""
-    words = [*SWEEP[:3], "--grid", "steps=4,3000", "--jobs", "2", *LONG, "--batch-size", "16"]
+    words = [*SWEEP[:3], "--grid", "steps=4,1500", "--jobs", "2", *LONG, "--batch-size", "16"]
     stopped(words, begun=3, done=2)
     unfinished = [path for path in Path("s/runs").iterdir() if not (path / "metrics.json").exists()]
     assert len(unfinished) == 1

@@ -26,8 +26,11 @@ __all__ = [
 
 CONSENSUS = "consensus"
 
-VOTERS = ("dev", "im", "class-ami", "mixval", "ensv")
-"""Whose ranks the consensus averages: one for each idea (source risk, confidence, clusters, smoothness, the pool)."""
+VOTERS = ("dev", "corr-c", "class-ami", "mixval", "ensv")
+"""Whose ranks the consensus averages: one for each idea (source risk, confidence, clusters, smoothness, the pool).
+
+Not im: β times it is part of what is trained, so that a larger β pleases it whether or not it helps.
+"""
 
 
 CONSENSUS_WHAT = f"Mean rank by {', '.join(VOTERS)}; collapsed candidates are out, and source-only stays unless beaten."
