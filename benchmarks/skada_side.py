@@ -80,7 +80,7 @@ def step_times(path: str, steps: int, batch: int, threads: int) -> dict[str, flo
         count = Count()
         more = {"num_features": 256} if name == "DANN" else {}
         net = make(
-            Net(), layer_name="bottleneck", batch_size=2 * batch, lr=0.01, optimizer=torch.optim.SGD, train_split=None,
+            Net(), layer_name="bottleneck", batch_size=batch, lr=0.01, optimizer=torch.optim.SGD, train_split=None,
             max_epochs=max(round(steps * batch / max(len(x_s), len(x_t))), 1), verbose=0, callbacks=[count], **more,
         )  # fmt: skip
         began = time.perf_counter()
