@@ -182,8 +182,13 @@ def test_pipelines_searches_and_validators_as_scorers(task):
             clf, x, labels, cv=KFold(2, shuffle=True, random_state=0), params={"sample_domain": domain}
         )
         assert (guess[120:] == labels[:120]).mean() > 0.9
-    with pytest.raises(ValueError, match="pool"):
-        ValidatorScorer("ensv")
+    for name in ("ensv", "consensus", "nonsense"):
+        with pytest.raises(ValueError, match="by itself"):
+            ValidatorScorer(name)
+    with pytest.raises(ValueError, match="enable_metadata_routing"):
+        ValidatorScorer("im")(search.best_estimator_, x, labels)
+    with pytest.raises(ValueError, match="needs rows of the source"):
+        ValidatorScorer("dev")(search.best_estimator_, x)
 
 
 def test_the_scorers_read_no_target_label(task):
@@ -229,7 +234,8 @@ def test_fallback_keeps_source_only_when_adaptation_collapses(task):
     prior = {"steps": 60, "fallback": "source"}
     clf = small(**prior).fit(x_s, y, X_target=x_t)
     assert clf.report_["used"] == "adapted"
-    assert "im" in clf.report_["scores"]
+    assert set(clf.report_["scores"]["im"]) == {"source-only", "adapted"}
+    assert "dev" not in clf.report_["scores"]
     # Minus MI pulls all predictions together: a collapse on demand.
     ruined = small(**prior, beta=30.0, term_weight=("mi=-1",))
     with pytest.warns(SourceOnlyWarning, match="source-only is kept"):

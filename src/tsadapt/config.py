@@ -225,8 +225,8 @@ def typed_setting(name: str, text: str) -> Any:
                 return kind(word)
     if str in kinds and word:
         return (word,) if get_origin(hint) is tuple else word
-    names = " or ".join(sorted(k.__name__ for k in kinds if isinstance(k, type) and k is not type(None)))
-    raise UserError(f"{name} is {word!r}, expected {names}.")
+    wanted = {bool: "true or false", float: "a number", int: "a whole number", str: "a word"}
+    raise UserError(f"{name} is {word!r}, expected {next(what for kind, what in wanted.items() if kind in kinds)}.")
 
 
 def with_defaults(config: RunConfig, **defaults: Any) -> RunConfig:

@@ -255,15 +255,21 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         """The adapted network, or source-only if the consensus of validators keeps that."""
         plain = self._train(source, target, seed, adapt=False)
         choice = choose([_predictions(network, source, target) for network in (plain, adapted)], reference=0)
-        votes = {name: rank for name, rank in choice.ranks.items() if name in VOTERS and rank[0] != rank[1]}
-        against = [name for name, rank in votes.items() if rank[0] < rank[1]]
-        keep_source = 1 in choice.out or 2 * len(against) > len(votes)
-        if 1 in choice.out:
-            why = f"the adapted one {choice.out[1]}"
-        else:
-            why = f"{', '.join(against) or 'none'} of {', '.join(votes) or 'none'} prefer source-only"
-        scores = {name: values.tolist() for name, values in choice.scores.items()}
-        self.report_ = {"used": "source-only" if keep_source else "adapted", "why": why, "scores": scores}
+        ranks = {name: choice.ranks[name] for name in VOTERS if not np.isnan(choice.scores[name]).any()}
+        against = [name for name, rank in ranks.items() if rank[0] < rank[1]]
+        speak_for = [name for name, rank in ranks.items() if rank[1] < rank[0]]
+        keep_source = 1 in choice.out or len(against) > len(speak_for)
+        why = f"for the adapted one speak {', '.join(speak_for) or 'none'}; against it {', '.join(against) or 'none'}"
+        why = f"the adapted one {choice.out[1]}" if 1 in choice.out else why
+        self.report_ = {
+            "used": "source-only" if keep_source else "adapted",
+            "why": why,
+            "scores": {
+                name: {"source-only": float(a), "adapted": float(b)}
+                for name, (a, b) in choice.scores.items()
+                if not np.isnan(a) or not np.isnan(b)
+            },
+        }
         if keep_source:
             text = f"The adapted classifier is given up, and source-only is kept: {why}."
             warnings.warn(text, SourceOnlyWarning, stacklevel=3)
@@ -322,11 +328,10 @@ class ValidatorScorer:
     """
 
     def __init__(self, name: str = "im") -> None:
+        alone = [known for known in VALIDATORS if VALIDATORS[known].alone is not None]
+        if name not in alone:
+            raise ValueError(f"validator is {name!r}, expected one that scores a model by itself: {', '.join(alone)}.")
         self.validator = VALIDATORS[name]
-        if self.validator.alone is None:
-            raise ValueError(
-                f"{name} compares the candidates of a pool, and is no score of one: use tsadapt.selection.select."
-            )
 
     def get_metadata_routing(self) -> MetadataRequest:
         """What a search hands on: the domains of the rows."""
@@ -336,6 +341,12 @@ class ValidatorScorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any = None, sample_domain: Any = None) -> float:
         """The score of a fitted estimator (or a pipeline that ends in one) on rows it was not trained on."""
+        if y is not None and sample_domain is None:
+            raise ValueError(
+                "The scorer was given y but no sample_domain, and cannot tell which rows are the target. In a search,"
+                " turn on sklearn.set_config(enable_metadata_routing=True), ask for set_fit_request(sample_domain=True), and"
+                " give sample_domain to fit."
+            )
         before, last = (estimator[:-1], estimator[-1]) if isinstance(estimator, Pipeline) else (None, estimator)
         rows = X if before is None or not len(before) else before.transform(X)
         features, logits = last.transform(rows), last._logits(rows)
@@ -343,6 +354,8 @@ class ValidatorScorer:
         if not is_target.any():
             raise ValueError("There is no target row to score by: sample_domain has no negative number here.")
         held = ~is_target
+        if self.validator.needs_holdout and not held.any():
+            raise ValueError(f"{self.validator.name} needs rows of the source that training did not see.")
         labels = np.zeros(0, dtype=np.int64) if y is None else np.searchsorted(last.classes_, np.asarray(y)[held])
         predictions = Predictions(
             features_s=last.source_features_, features_v=features[held], logits_v=logits[held], labels_v=labels,

@@ -22,7 +22,7 @@ def test_the_page_is_made_from_the_results(monkeypatch):
     assert fill(readme, COMMAND, table(results)) == readme, f"run: {COMMAND} --table"
     known = {job.key for job in jobs()}
     assert set(results) <= known
-    assert len(known) == 4 * (5 * 4 + 1) * 3
+    assert len(known) == 4 * (5 * 4 + 1) * 3 + 3
     assert {job.method for job in jobs()} <= set(METHODS)
 
 

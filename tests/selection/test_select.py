@@ -99,7 +99,9 @@ def test_a_winner_needs_a_better_mean_and_most_votes(monkeypatch):
     assert choose(three, reference=0).chosen == 2
     assert choose(three, reference=None).chosen == 1
     made.update({name: ranks[[0, 1, 0], v] for v, name in enumerate(select.VOTERS)})
-    assert choose(three, reference=0).chosen == 0  # A alone does not have the votes
+    kept = choose(three, reference=0)  # A alone does not have the votes
+    assert kept.chosen == 0
+    assert "better mean rank, but dev, corr-c speak for it" in kept.why
 
 
 def test_a_missing_score_is_no_bad_score():

@@ -51,7 +51,7 @@ def test_axes():
     [
         ("lambda0", "expected NAME=VALUE"),
         ("lamda0=1", "Did you mean 'lambda0'"),
-        ("lambda0=big", "lambda0 is 'big', expected float"),
+        ("lambda0=big", "lambda0 is 'big', expected a number"),
         ("beta=0.1,0.1", "twice"),
         ("lr=1..0.1", "expected a range"),
         ("lr=0..1:log", "above zero"),
@@ -228,8 +228,13 @@ def stopped(words, begun, done=1, number=signal.SIGINT):
     """Start a sweep, wait until so many of its runs have begun and so many are done, and stop it: what it said."""
     process = subprocess.Popen([sys.executable, "-m", "tsadapt.cli", *words], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and (
-        len([*Path("s/runs").glob("*/records.jsonl")]) < begun or len([*Path("s/runs").glob("*/metrics.json")]) < done
+    while (
+        time.monotonic() < deadline
+        and process.poll() is None
+        and (
+            len([*Path("s/runs").glob("*/records.jsonl")]) < begun
+            or len([*Path("s/runs").glob("*/metrics.json")]) < done
+        )
     ):
         time.sleep(0.1)
     time.sleep(0.5)
@@ -333,6 +338,26 @@ def test_the_chosen_step_is_what_predicts(here):
     Path("s/choice.json").write_text("{}")
     with pytest.raises(UserError, match="not what tsadapt writes"):
         load_model(Path("s"), torch.device("cpu"))
+
+
+def test_a_folder_of_another_task_is_refused(here, capsys):
+    assert main([*SWEEP[:3], "--grid", "lambda0=0.1", *SHORT, "--out", "s"]) == 0
+    before = Path("s/choice.json").read_bytes()
+    assert main(["sweep", "target.npz", "source.npz", "--grid", "lambda0=0.1", *SHORT, "--out", "s"]) == 2
+    assert "holds a sweep of source.npz → target.npz" in capsys.readouterr().err
+    assert Path("s/choice.json").read_bytes() == before
+
+
+def test_select_names_what_is_not_ready(here, capsys):
+    assert main([*SWEEP[:3], "--grid", "lambda0=0.1", *SHORT, "--out", "s"]) == 0
+    run = next(path for path in Path("s/runs").iterdir() if 'source_term = "tsa"' in (path / "config.toml").read_text())
+    (run / "metrics.json").unlink()
+    capsys.readouterr()
+    assert main(["select", "s"]) == 0
+    captured = capsys.readouterr()
+    assert "1 run of s not brought to an end" in captured.err
+    assert "1 candidate by consensus" in captured.out
+    assert "there is no other candidate" in captured.out
 
 
 def test_select_refuses_a_runs_folder_for_its_choice(here, capsys):

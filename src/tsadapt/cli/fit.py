@@ -97,7 +97,7 @@ class Fit:
     separate_bn: bool = False
     """Forward the two domains apart, so that they do not share batch normalisation."""
     holdout: Number = None
-    """Share of each class of the source that is kept out of training, for validators (0)."""
+    """Share of each class of the source that is kept out of training, for validators (fit 0, sweep 0.1)."""
     candidates: Whole = None
     """Steps of the run, evenly spaced, that validators choose among (1: the last step alone)."""
     seed: Whole = None
@@ -113,7 +113,7 @@ class Fit:
     checkpoint_every: Whole = None
     """Steps between two checkpoints (200)."""
     out: File = None
-    """Folder of the run (runs/HASH)."""
+    """Folder of the run, or of the sweep (runs/HASH)."""
     overwrite: bool = False
     """Replace another run in that folder."""
     config: File = None

@@ -1,6 +1,8 @@
 """tsadapt select: which of several trained runs to trust."""
 
+import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -31,12 +33,13 @@ class Select:
         """Score the runs, print the table, and write what was decided."""
         from tsadapt.errors import UserError
         from tsadapt.report.selection import print_choice
-        from tsadapt.selection.select import choose
+        from tsadapt.selection.select import check_selector, choose
         from tsadapt.sweep.choice import read_candidates, reference_among, varying, write_choice
 
         if not self.runs:
             raise UserError("select needs runs, for example: tsadapt select runs/a runs/b --by consensus")
-        candidates = read_candidates(self.runs)
+        check_selector(self.by)
+        candidates = read_candidates(self.runs, partial(print, file=sys.stderr))
         pool = [candidate.predictions for candidate in candidates]
         choice = choose(pool, self.by, reference_among(candidates), guard=not self.no_guard)
         print_choice(candidates, choice)

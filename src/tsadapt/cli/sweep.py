@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from tsadapt.cli.fit import Fit, Text, Whole
-from tsadapt.config import RunConfig
+from tsadapt.config import RunConfig, read_config
 from tsadapt.errors import UserError, counted
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Sweep(Fit):
     grid: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME=A,B,…")] = ()
     """A setting of fit and its values; NAME=LOW..HIGH and NAME=LOW..HIGH:log are ranges to draw from."""
     trials: Whole = None
-    """Draw so many combinations instead of training all."""
+    """Draw so many combinations instead of training all (25 with --search random or optuna)."""
     search: Literal["grid", "random", "optuna"] | None = None
     """How combinations are found: all, at random, or proposed by optuna (extra: sweep)."""
     storage: Text = None
@@ -68,8 +68,12 @@ class Sweep(Fit):
         self._check_flags()
         given = self.grid or tuple(text for text in PAPER_GRID if used_by(base, text.partition("=")[0]))
         axes = parse_axes(given)
+        for name in axes:
+            if getattr(self, name, None) not in (None, False, ()):
+                flag = f"--{name.replace('_', '-')} {getattr(self, name)}"
+                print(f"note: --grid sweeps {name}: {flag} is for source-only alone.", file=sys.stderr)
         out = self.out or Path("runs") / f"sweep-{_hash(base, given)}"
-        _check_folder(out)
+        _check_folder(out, base)
         reference = Planned.of(base, SOURCE_ONLY, out)
         planned, failed = self._train(base, axes, reference, out)
         done = [one for one in planned if one.done]
@@ -155,8 +159,13 @@ def _hash(base: RunConfig, grid: tuple[str, ...]) -> str:
     return hashlib.sha256(json.dumps([base.hash(), *sorted(grid)]).encode()).hexdigest()[:12]
 
 
-def _check_folder(out: Path) -> None:
+def _check_folder(out: Path, base: RunConfig) -> None:
+    """Refuse a folder that holds something else, or a sweep of other data."""
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file, expected a folder.")
     if out.exists() and any(out.iterdir()) and not ((out / "runs").is_dir() or (out / "optuna.db").exists()):
         raise UserError(f"{out} is not empty and holds no sweep: choose another --out.")
+    for path in sorted((out / "runs").glob("*/config.toml")):
+        there = read_config(path)
+        if (there.source, there.target) != (base.source, base.target):
+            raise UserError(f"{out} holds a sweep of {there.source} → {there.target}: choose another --out.")

@@ -79,7 +79,7 @@ def candidate_folder(run: Path, step: int) -> Path:
 def load_model(run: Path, device: torch.device, which: Which = "last") -> SavedModel:
     """The network of a run folder; a sweep's folder stands for what was chosen there, run and step."""
     if not run.is_dir():
-        raise UserError(f"No run at {run}: expected the folder that fit wrote (its --out).")
+        raise UserError(f"No run at {run}: expected the folder that fit or sweep wrote (its --out).")
     step = None
     if (run / "choice.json").is_file():
         choice = _read(run / "choice.json", ("run", "step"))

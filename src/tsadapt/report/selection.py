@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tsadapt.errors import counted
 from tsadapt.selection.select import CONSENSUS, VOTERS, Choice, oracle_judgement
 from tsadapt.sweep.choice import Candidate, oracle_accuracies, reference_among, varying
 
@@ -42,6 +43,9 @@ def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Conso
             f"note: the domains hardly overlap: dev and iwcv of the choice rest on {rests_on.effective_sample_size:.1f}"
             f" rows in effect, of mean weight {rests_on.mean:.2g} (1 is expected)."
         )
+    guesses = {c.predictions.guess_t.tobytes() for i, c in enumerate(candidates) if i not in choice.out}
+    if len(guesses) == 1 < len(names):
+        say("note: all candidates predict the same class for every row: the choice hardly matters.")
     say(f"chosen: {names[choice.chosen]} ({choice.why})")
     say(f"run: {candidates[choice.chosen].run}")
 
@@ -62,15 +66,16 @@ def _names(candidates: Sequence[Candidate]) -> list[str]:
 def _candidates(names: list[str], choice: Choice, accuracies: np.ndarray | None) -> Table:
     shown = [*VOTERS] if choice.by == CONSENSUS else [choice.by]
     shown = [name for name in shown if not np.isnan(choice.scores[name]).all()]
-    table = Table(title=f"{len(names)} candidates by {choice.by}")
+    table = Table(title=f"{counted(len(names), 'candidate')} by {choice.by}")
     table.add_column("candidate", overflow="fold")
     last = "mean rank" if choice.by == CONSENSUS else "rank"
     for name in (*shown, last, *([] if accuracies is None else ["oracle accuracy"])):
         table.add_column(name, justify="right", overflow="fold")
     rank = choice.ranks[choice.by]
+    mean = choice.scores[CONSENSUS] if choice.by == CONSENSUS else rank
     order = sorted((i for i in range(len(names)) if i not in choice.out), key=lambda i: (i != choice.chosen, rank[i]))
     for i in order[:MOST_ROWS]:
-        cells = [f"{choice.scores[name][i]:.3g}" for name in shown] + [f"{rank[i]:.3g}"]
+        cells = [f"{choice.scores[name][i]:.4g}" for name in shown] + [f"{mean[i]:.3g}"]
         cells += [] if accuracies is None else [f"{accuracies[i]:.1%}"]
         table.add_row(escape(names[i]), *cells, style="bold" if i == choice.chosen else None)
     if len(order) > MOST_ROWS:

@@ -79,7 +79,7 @@ def choose(
     """Choose the best candidate of a pool by a validator, or by the consensus of several.
 
     Collapsed candidates are out of the race unless `guard` is off. `reference` is source-only's place in the pool: it
-    is chosen when no other candidate beats it, by a better mean rank and the greater part of the votes.
+    is chosen when no other candidate beats it, by a better mean rank and by more votes for than against.
     """
     if not pool:
         raise ValueError("a pool of no candidates")
@@ -101,7 +101,8 @@ def choose(
         raise UserError(f"Not all candidates can be scored by {by}.{hint}")
     mean = np.stack([rank[name] for name in votes]).mean(0)
     if by == CONSENSUS:
-        scores[by], rank[by] = mean, mean
+        scores[by], rank[by] = mean, np.full(len(pool), np.nan)
+        rank[by][racing] = ranks(-mean[racing])
     able = racing
     if reference in racing:
         assert reference is not None
@@ -111,13 +112,35 @@ def choose(
         why = f"best of {len(racing)} by {by}" + (f" ({', '.join(votes)})" if by == CONSENSUS else "")
     else:
         assert reference is not None
-        best, why = reference, f"no candidate beats source-only by {by}: source-only is kept"
+        best, why = reference, _why_source_only(by, racing, mean, rank, votes, reference)
     return Choice(best, by, why, scores, rank, out, tuple(_weighting(p) for p in pool))
 
 
+def _sides(rank: dict[str, np.ndarray], votes: Sequence[str], i: int, reference: int) -> tuple[list[str], list[str]]:
+    """Who prefers candidate i to the reference, and who the reference; those that see no difference abstain."""
+    better = [name for name in votes if rank[name][i] < rank[name][reference]]
+    return better, [name for name in votes if rank[name][i] > rank[name][reference]]
+
+
 def _wins(rank: dict[str, np.ndarray], votes: Sequence[str], i: int, reference: int) -> bool:
-    """Whether the greater part of the votes puts candidate i before the reference."""
-    return 2 * sum(bool(rank[name][i] < rank[name][reference]) for name in votes) > len(votes)
+    better, worse = _sides(rank, votes, i, reference)
+    return len(better) > len(worse)
+
+
+def _why_source_only(
+    by: str, racing: list[int], mean: np.ndarray, rank: dict[str, np.ndarray], votes: Sequence[str], reference: int
+) -> str:
+    if len(racing) == 1:
+        return "there is no other candidate in the race: source-only is kept"
+    why = f"no candidate beats source-only by {by}: source-only is kept"
+    best = min((i for i in racing if i != reference), key=lambda i: mean[i])
+    if mean[best] < mean[reference]:
+        better, worse = _sides(rank, votes, best, reference)
+        why += (
+            f"; the best of the others has the better mean rank, but {', '.join(better) or 'nobody'} speak for it and"
+            f" {', '.join(worse)} against"
+        )
+    return why
 
 
 def _weighting(p: Predictions) -> Weighting:

@@ -5,7 +5,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ import numpy as np
 
 from tsadapt.config import RunConfig, read_config
 from tsadapt.engine.files import number, write_atomically, write_json
-from tsadapt.errors import UserError
+from tsadapt.errors import UserError, counted
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import Choice, oracle_judgement
-from tsadapt.sweep.plan import SOURCE_ONLY
+from tsadapt.sweep.plan import SOURCE_ONLY, used_by
 
 __all__ = ["Candidate", "read_candidates", "reference_among", "varying", "write_choice"]
 
@@ -34,10 +34,13 @@ class Candidate:
     """Of the target's labels, where they are there: for the table, never for the choice."""
 
 
-def read_candidates(runs: Sequence[Path]) -> list[Candidate]:
-    """The candidates of run folders; a folder of a sweep stands for all its runs that are done."""
+def read_candidates(runs: Sequence[Path], tell: Callable[[str], object] = str) -> list[Candidate]:
+    """The candidates of run folders; a folder of a sweep stands for all its runs that are done.
+
+    `tell` is called with what a user should know of them.
+    """
     found = []
-    for run in _unfolded(runs):
+    for run in _unfolded(runs, tell):
         config, metrics = read_config(run / "config.toml"), _metrics(run)
         last = metrics["last"]
         by_step = metrics.get("oracle", {}).get("by_step", {str(last["step"]): last["target"].get("accuracy")})
@@ -64,7 +67,7 @@ def _check_one_task(runs: Sequence[Path]) -> None:
                 raise UserError(f"{runs[0]} and {run} are not of one task and cannot be compared: their {what} differ.")
 
 
-def _unfolded(runs: Sequence[Path]) -> list[Path]:
+def _unfolded(runs: Sequence[Path], tell: Callable[[str], object]) -> list[Path]:
     found: list[Path] = []
     for run in runs:
         inner = sorted(path.parent for path in (run / "runs").glob("*/metrics.json"))
@@ -72,6 +75,9 @@ def _unfolded(runs: Sequence[Path]) -> list[Path]:
             found.append(run)
         elif inner:
             found += inner
+            begun = len([*(run / "runs").glob("*/config.toml")]) - len(inner)
+            if begun:
+                tell(f"note: {counted(begun, 'run')} of {run} not brought to an end and left out: repeat the sweep.")
         elif not run.is_dir():
             raise UserError(f"No run at {run}: expected the folder that fit or sweep wrote (its --out).")
         else:
@@ -149,12 +155,12 @@ def _csv(candidates: Sequence[Candidate], choice: Choice) -> str:
     out = csv.writer(text, lineterminator="\n")
     scores = [*choice.scores]
     notes = [*vars(choice.weighting[0])]
-    head = ["run", "step", *settings, "chosen", "out", *scores, *(f"{name} rank" for name in scores)]
+    head = ["run", "step", *settings, "chosen", "collapsed", *scores, *(f"{name} rank" for name in scores)]
     out.writerow([*head, *(f"dev weights: {name}" for name in notes)])
     for i, c in enumerate(candidates):
         values = [choice.scores[name][i] for name in scores] + [choice.ranks[name][i] for name in scores]
         values += [getattr(choice.weighting[i], name) for name in notes]
-        row = [c.run.name, c.step, *(getattr(c.config, name) for name in settings)]
+        row = [c.run.name, c.step, *(getattr(c.config, n) if used_by(c.config, n) else "" for n in settings)]
         out.writerow([*row, "yes" if i == choice.chosen else "", choice.out.get(i, ""), *map(_cell, values)])
     return text.getvalue()
 

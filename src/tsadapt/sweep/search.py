@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,9 @@ class Search:
             for trial in asked:
                 trial.set_user_attr("where", self.here)
                 runs.append(self._planned({name: _suggest(trial, name, values) for name, values in self.axes.items()}))
+            if not quiet:
+                ended = trials - room
+                print(f"trial {ended + 1} to {ended + len(asked)} of {trials} …", file=sys.stderr, flush=True)
             failed |= run_all([*{one.out: one for one in runs}.values()], jobs, quiet, judged_by, how)
             for trial, one in zip(asked, runs, strict=True):
                 if one.out in failed:
@@ -80,7 +84,8 @@ class Search:
         return [trial for trial in self._trials() if trial.state in ends and not trial.user_attrs.get("stopped")]
 
     def _planned(self, settings: dict[str, Any]) -> Planned:
-        return Planned.of(self.base, {name: settings[name] for name in self.axes}, self.folder)
+        rounded = {n: float(f"{v:.4g}") if isinstance(v, float) else v for n, v in settings.items()}
+        return Planned.of(self.base, {name: rounded[name] for name in self.axes}, self.folder)
 
 
 def _suggest(trial: Any, name: str, values: tuple[Any, ...] | Range) -> Any:
