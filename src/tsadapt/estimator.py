@@ -344,8 +344,8 @@ class ValidatorScorer:
         if y is not None and sample_domain is None:
             raise ValueError(
                 "The scorer was given y but no sample_domain, and cannot tell which rows are the target. In a search,"
-                " turn on sklearn.set_config(enable_metadata_routing=True), ask for set_fit_request(sample_domain=True), and"
-                " give sample_domain to fit."
+                " turn on sklearn.set_config(enable_metadata_routing=True), ask for"
+                " set_fit_request(sample_domain=True), and give sample_domain to fit."
             )
         before, last = (estimator[:-1], estimator[-1]) if isinstance(estimator, Pipeline) else (None, estimator)
         rows = X if before is None or not len(before) else before.transform(X)
