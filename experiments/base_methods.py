@@ -182,7 +182,8 @@ def table(results: dict[str, dict[str, Any]], field: str = "target_accuracy") ->
 def diagnostics(results: dict[str, dict[str, Any]]) -> str:
     """What the augmentation does, in the runs with TSA and MI: pseudo-labels (oracle), Δμ, the terms beside logits."""
     head = (
-        "pseudo-labels right, first → last (oracle)",
+        "pseudo-labels right after 10, 25, 50 and 100 % of the steps (oracle)",
+        "the same without MI (oracle)",
         "‖Δμ‖ / class spread",
         "shift term",
         "variance term",
@@ -199,11 +200,27 @@ def diagnostics(results: dict[str, dict[str, Any]]) -> str:
             def mean(name: str, runs: list[dict[str, Any]] = runs) -> float:
                 return float(statistics.mean(run["last_record"].get(name, float("nan")) for run in runs))
 
-            ends = [statistics.mean(run["oracle_pseudo_label_accuracy"][i][1] for run in runs) for i in (0, -1)]
-            cells = [f"{100 * ends[0]:.1f} → {100 * ends[1]:.1f}", f"{mean('shift_norm') / mean('class_spread'):.2f}"]
+            without = [results.get(Job(task, method, "tsa-no-mi", seed).key) for seed in SEEDS]
+            cells = [over_time(runs), over_time([run for run in without if run is not None])]
+            cells.append(f"{mean('shift_norm') / mean('class_spread'):.2f}")
             cells += [f"{mean(name):.2f}" for name in ("shift_term", "variance_term", "logit_size")]
             lines.append(f"| {task}, {title} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def over_time(runs: list[dict[str, Any]]) -> str:
+    """The share of right pseudo-labels on the way, mean over runs."""
+    if not runs:
+        return "–"
+    values = []
+    for share in (0.1, 0.25, 0.5, 1.0):
+        found = []
+        for run in runs:
+            lines = run["oracle_pseudo_label_accuracy"]
+            wanted = share * lines[-1][0]
+            found.append(min(lines, key=lambda line: abs(line[0] - wanted))[1])
+        values.append(f"{100 * statistics.mean(found):.0f}")
+    return " → ".join(values)
 
 
 def page(results: dict[str, dict[str, Any]]) -> str:
