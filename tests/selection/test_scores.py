@@ -251,6 +251,7 @@ def test_a_hundred_thousand_rows_stay_within_memory():
 
     rng = np.random.default_rng(0)
     p = targets(rng.normal(size=(100_000, 6)), rng.normal(size=(100_000, 16)))
+    p = dataclasses.replace(p, weight=rng.normal(size=(1, 6, 16)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for name in VALIDATORS:
         if VALIDATORS[name].alone is not None and not VALIDATORS[name].needs_holdout:
