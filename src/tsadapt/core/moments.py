@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional as F
 
 from tsadapt.core.precision import computing_dtype
 
@@ -166,17 +167,26 @@ class _QuadraticForms(torch.autograd.Function):
     ) -> Tensor:
         where, dtype = matrices.device, computing_dtype(matrices, weight)
         w = weight.to(where, dtype)
-        d = w - (w if classes is None else w.index_select(0, classes.to(where)))[:, None]  # (P, C, K)
-        if classes is None or matrices.shape[0] == 1:
+        own = w if classes is None else w.index_select(0, classes.to(where))  # (P, K)
+        d = w - own[:, None]  # (P, C, K)
+        if matrices.shape[0] == 1:
             spread = d @ matrices.to(dtype)
+        elif classes is None:
+            # Σ^y w_c for all y and c in one product, as Σ is symmetric; seven rows would take longer than eight.
+            c = w.shape[0]
+            product = F.pad(w, (0, 0, 0, -c % 8)) @ matrices.to(dtype).flatten(0, 1).T
+            spread = product[:c].view(c, *own.shape).transpose(0, 1)
+            spread = spread - spread.diagonal().T[:, None]
         else:
             # One by one: gathering the matrices first would copy them.
             spread = torch.empty_like(d)
             for p, label in enumerate(classes.tolist()):
                 torch.mm(d[p], matrices[label].to(dtype), out=spread[p])
         if count is not None and mean is not None:
-            mu = mean.to(where, dtype)[:, :, None]
-            spread.div_(count.to(where, dtype).clamp_min_(1)[:, None, None]).sub_((d @ mu) * mu.mT)
+            mu = mean.to(where, dtype)
+            along = mu @ w.T - torch.linalg.vecdot(mu, own)[:, None]  # (P, C)
+            spread = spread.div_(count.to(where, dtype).clamp_min_(1)[:, None, None])
+            spread.addcmul_(along[:, :, None], mu[:, None], value=-1)
         # Rounding may leave a variance of zero a hair below it.
         value = torch.linalg.vecdot(d, spread).clamp_min_(0)
         out = torch.promote_types(weight.dtype, torch.float32)

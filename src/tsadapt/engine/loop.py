@@ -102,6 +102,7 @@ class Training:
             momentum=config.momentum,
             nesterov=config.momentum > 0,
             weight_decay=config.weight_decay or 0.0,
+            fused=True,  # one pass over the parameters instead of five
         )
         self.first_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
 
