@@ -251,8 +251,9 @@ def test_fallback_keeps_source_only_when_adaptation_collapses(task):
     ("change", "how", "message"),
     [
         ({"method": "dan"}, {}, "Unknown method 'dan'"),
-        ({"lr": -1.0}, {}, "lr is -1.0"),
-        ({"fallback": "no"}, {}, "expected None or 'source'"),
+        ({"lr": -1.0}, {}, "'lr' parameter of TSAClassifier must be .* Got -1.0"),
+        ({"steps": "x"}, {}, "'steps' parameter of TSAClassifier must be .* Got 'x'"),
+        ({"fallback": "no"}, {}, "must be a str among {'source'} or None"),
         ({"lr": 1e30}, {}, "is (nan|inf)"),
         ({}, {"sample_domain": np.zeros(120)}, "has a 0"),
         ({}, {"sample_domain": -np.ones(120)}, "no row of the source"),

@@ -6,40 +6,33 @@ clf.predict(X_target)
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from numbers import Integral, Real
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
-from sklearn.utils.metadata_routing import MetadataRequest
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from tsadapt.config import RunConfig
+from tsadapt.config import RunConfig, SourceTermName
 from tsadapt.data.loader import mixed
 from tsadapt.data.types import Domain
 from tsadapt.engine.loop import NotFiniteError, Training
 from tsadapt.engine.progress import StepProgress
 from tsadapt.engine.task import class_prior
 from tsadapt.errors import UserError
+from tsadapt.estimator.domains import split_domains
 from tsadapt.methods import METHODS
 from tsadapt.models.build import Architecture, build
 from tsadapt.models.classifier import Classifier
-from tsadapt.selection import VALIDATORS
 from tsadapt.selection.mixval import mix
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import VOTERS, choose
 
-__all__ = [
-    "DomainAdaptationClassifier",
-    "NoTargetWarning",
-    "SourceOnlyWarning",
-    "TSAClassifier",
-    "ValidatorScorer",
-    "split_domains",
-]
+__all__ = ["DomainAdaptationClassifier", "NoTargetWarning", "SourceOnlyWarning", "TSAClassifier"]
 
 ROWS_AT_ONCE = 4096
 MOST_SOURCE_ROWS = 2000
@@ -52,20 +45,6 @@ class NoTargetWarning(UserWarning):
 
 class SourceOnlyWarning(UserWarning):
     """The adapted classifier was given up for the source-only one."""
-
-
-def split_domains(sample_domain: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows are of the source (positive numbers) and which of the target (negative ones), as masks.
-
-    >>> split_domains([1, -2, 1])
-    (array([ True, False,  True]), array([False,  True, False]))
-    """
-    domain = check_array(sample_domain, ensure_2d=False, dtype=None, input_name="sample_domain")
-    if domain.ndim != 1 or domain.dtype.kind not in "iuf":
-        raise ValueError("sample_domain holds one number a row: positive for the source, negative for the target.")
-    if (domain == 0).any():
-        raise ValueError("sample_domain has a 0: expected positive numbers (source) and negative ones (target).")
-    return domain > 0, domain < 0
 
 
 class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -88,6 +67,26 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
     >>> clf.fit(X_source, y, X_target=X_source + 0.5).score(X_source, y) > 0.8
     True
     """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 (scikit-learn's name, and never changed)
+        "method": [str],
+        "source_term": [StrOptions(set(get_args(SourceTermName)))],
+        "mi": ["boolean"],
+        "lambda0": [Interval(Real, 0, None, closed="left")],
+        "beta": [Interval(Real, 0, None, closed="left")],
+        "class_prior": [str],
+        "term_weight": ["array-like"],
+        "bottleneck": [Interval(Integral, 1, None, closed="left"), None],
+        "steps": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "lr": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "fallback": [StrOptions({"source"}), None],
+        "device": [str],
+        "random_state": ["random_state"],
+        "warm_start": ["boolean"],
+        "verbose": ["verbose"],
+    }
 
     def __init__(
         self,
@@ -130,12 +129,11 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
 
     def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:
         """Train on the labelled source and the unlabelled target."""
+        self._validate_params()
         x_s, labels, x_t = self._domains(X, y, sample_domain, X_target)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"The source has one class, {self.classes_[0]!r}: expected at least 2 classes.")
-        if self.fallback not in (None, "source"):
-            raise ValueError(f"fallback is {self.fallback!r}, expected None or 'source'.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         adapt = x_t is not None
         if not adapt:
@@ -159,9 +157,8 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
                 network = self._compared(network, source, target, seed)
         except (UserError, NotFiniteError) as error:
             raise ValueError(str(error)) from error
-        self.network_ = (
-            network.double()
-        )  # so that a row's prediction does not depend on its neighbours, to the last digit
+        # In float64 a row's prediction does not depend on its neighbours, to the last digit.
+        self.network_ = network.double()
         rows = np.random.default_rng(seed).permutation(len(source))[:MOST_SOURCE_ROWS]
         self.source_features_ = self._forward(source.tensor[rows].double().numpy())[0].astype(np.float32)
         self._n_features_out = self.network_.dim
@@ -317,51 +314,6 @@ class TSAClassifier(DomainAdaptationClassifier):
             bottleneck=bottleneck, steps=steps, batch_size=batch_size, lr=lr, weight_decay=weight_decay,
             fallback=fallback, device=device, random_state=random_state, warm_start=warm_start, verbose=verbose,
         )  # fmt: skip
-
-
-class ValidatorScorer:
-    """A label-free validator as a scorer for GridSearchCV and friends; more is better, whatever its own sign.
-
-    Rows of the target (negative `sample_domain`, or all rows where none is given) are scored without their labels; rows
-    of the source, which the search held out, serve the validators that need some. For example
-    `GridSearchCV(TSAClassifier(), {"beta": [0.05, 0.1]}, scoring=ValidatorScorer("im"))`.
-    """
-
-    def __init__(self, name: str = "im") -> None:
-        alone = [known for known in VALIDATORS if VALIDATORS[known].alone is not None]
-        if name not in alone:
-            raise ValueError(f"validator is {name!r}, expected one that scores a model by itself: {', '.join(alone)}.")
-        self.validator = VALIDATORS[name]
-
-    def get_metadata_routing(self) -> MetadataRequest:
-        """What a search hands on: the domains of the rows."""
-        request = MetadataRequest(owner=self)
-        request.score.add_request(param="sample_domain", alias=True)
-        return request
-
-    def __call__(self, estimator: Any, X: Any, y: Any = None, sample_domain: Any = None) -> float:
-        """The score of a fitted estimator (or a pipeline that ends in one) on rows it was not trained on."""
-        if y is not None and sample_domain is None:
-            raise ValueError(
-                "The scorer was given y but no sample_domain, and cannot tell which rows are the target. In a search,"
-                " turn on sklearn.set_config(enable_metadata_routing=True), ask for"
-                " set_fit_request(sample_domain=True), and give sample_domain to fit."
-            )
-        before, last = (estimator[:-1], estimator[-1]) if isinstance(estimator, Pipeline) else (None, estimator)
-        rows = X if before is None or not len(before) else before.transform(X)
-        features, logits = last.transform(rows), last._logits(rows)
-        is_target = np.ones(len(logits), dtype=bool) if sample_domain is None else split_domains(sample_domain)[1]
-        if not is_target.any():
-            raise ValueError("There is no target row to score by: sample_domain has no negative number here.")
-        held = ~is_target
-        if self.validator.needs_holdout and not held.any():
-            raise ValueError(f"{self.validator.name} needs rows of the source that training did not see.")
-        labels = np.zeros(0, dtype=np.int64) if y is None else np.searchsorted(last.classes_, np.asarray(y)[held])
-        predictions = Predictions(
-            features_s=last.source_features_, features_v=features[held], logits_v=logits[held], labels_v=labels,
-            features_t=features[is_target], logits_t=logits[is_target], weight=last._weights(),
-        )  # fmt: skip
-        return float(self.validator.goodness(self.validator.scores([predictions]))[0])
 
 
 def _tensor(x: np.ndarray) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""Long experiments, each a command that goes on where it stopped; what they measured is under results/."""
