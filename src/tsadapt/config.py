@@ -61,6 +61,8 @@ class RunConfig:
     lr_gamma: float = 1e-3
     separate_bn: bool = False
     holdout: float = 0.0
+    target_share: float = 1.0
+    target_draw: Literal["uniform", "oracle-stratified"] = "uniform"
     candidates: int = 1
     seed: int = 0
     precision: Precision = "fp32"
@@ -95,6 +97,8 @@ class RunConfig:
                 raise UserError(f"{name} is {value}, expected zero or more.")
         if not 0 <= self.holdout <= 0.5:
             raise UserError(f"holdout is {self.holdout}, expected a share of the source from 0 to 0.5.")
+        if not 0 < self.target_share <= 1:
+            raise UserError(f"target_share is {self.target_share}, expected a share of the target above 0, up to 1.")
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed is {self.seed}, expected a whole number from 0 to {2**63 - 1}.")
         for field, hint in get_type_hints(RunConfig).items():
@@ -136,7 +140,7 @@ class RunConfig:
 HOW_NOT_WHAT = ("device", "workers", "checkpoint_every")
 """Fields that change how a run is done and not what comes out of it."""
 
-ADDED = ("holdout", "candidates")
+ADDED = ("holdout", "candidates", "target_share", "target_draw")
 """Fields that came later: at their default they are no part of the hash, so that older runs keep their names."""
 
 

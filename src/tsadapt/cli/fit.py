@@ -98,6 +98,10 @@ class Fit:
     """Forward the two domains apart, so that they do not share batch normalisation."""
     holdout: Number = None
     """Share of each class of the source that is kept out of training, for validators (fit 0, sweep 0.1)."""
+    target_share: Number = None
+    """Share of the target's rows that training may see (1); all of them are judged."""
+    target_draw: Literal["uniform", "oracle-stratified"] | None = None
+    """How that share is drawn; oracle-stratified draws it within each class, which looks at target labels."""
     candidates: Whole = None
     """Steps of the run, evenly spaced, that validators choose among (1: the last step alone)."""
     seed: Whole = None

@@ -8,6 +8,7 @@ from tsadapt.data.benchmarks import BENCHMARKS, benchmark_names, load_benchmark
 from tsadapt.data.digits import DIGITS, load_digits_set
 from tsadapt.data.folders import load_folder
 from tsadapt.data.lists import LISTS, load_list
+from tsadapt.data.synthetic import MOONS, load_moons
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError, unknown
 
@@ -29,6 +30,10 @@ def open_dataset(name: str, columns: tuple[str, ...] | None = None) -> Dataset:
         return _whole(load_folder(path, name))
     if colon and family == "digits":
         return load_digits_set(member, data_root())
+    if colon and family == "features":
+        return load_array(_features(member, data_root()))
+    if colon and family == "moons":
+        return _whole(load_moons(member))
     if colon and family in BENCHMARKS:
         return _whole(load_benchmark(family, member, data_root()))
     suffix = path.suffix.lower()
@@ -45,6 +50,18 @@ def open_dataset(name: str, columns: tuple[str, ...] | None = None) -> Dataset:
     raise UserError(f"{unknown('data', name, dataset_names())} Or name {KINDS}.")
 
 
+def _features(name: str, root: Path | None) -> Path:
+    """Embeddings kept in the data folder, as features/NAME.npz."""
+    path = None if root is None else root / "features" / f"{name}.npz"
+    if path is None or not path.is_file():
+        place = "TSADAPT_DATA is not set" if path is None else f"nothing at {path}"
+        raise UserError(
+            f"features:{name} is not here ({place}). Make it with: tsadapt features DATA --out features/{name}.npz, and"
+            " name the folder above features/ with the environment variable TSADAPT_DATA."
+        )
+    return path
+
+
 def _whole(domain: Domain) -> Dataset:
     """The same rows to train and to evaluate on."""
     return Dataset(domain, domain)
@@ -52,7 +69,12 @@ def _whole(domain: Domain) -> Dataset:
 
 def dataset_names() -> list[str]:
     """Every name `open_dataset` knows beside files."""
-    return [*(f"digits:{name}" for name in DIGITS), *benchmark_names()]
+    return [*(f"digits:{name}" for name in DIGITS), *benchmark_names(), *MOONS, *_feature_names()]
+
+
+def _feature_names() -> list[str]:
+    root = data_root()
+    return [] if root is None else [f"features:{path.stem}" for path in sorted((root / "features").glob("*.npz"))]
 
 
 def data_root() -> Path | None:

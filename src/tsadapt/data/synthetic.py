@@ -3,8 +3,14 @@
 import math
 
 import numpy as np
+import torch
 
-__all__ = ["Moons", "rotated_moons"]
+from tsadapt.data.types import Domain
+from tsadapt.errors import UserError
+
+__all__ = ["MOONS", "Moons", "load_moons", "rotated_moons"]
+
+MOONS = ("moons:source", "moons:target")
 
 Moons = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """x_s (n, 2) float32, y_s (n,) int64, x_t (n, 2), y_t (n,)."""
@@ -27,3 +33,17 @@ def rotated_moons(n: int = 300, noise: float = 0.1, angle: float = 30.0, seed: i
     centre = x_s.mean(0)
     x_t = (x_t - centre) @ np.array([[cos, sin], [-sin, cos]]) + centre
     return x_s.astype(np.float32), y_s.astype(np.int64), x_t.astype(np.float32), y_t.astype(np.int64)
+
+
+def load_moons(name: str) -> Domain:
+    """The moons called source or target; source-7 and target-7 are those of seed 7.
+
+    >>> len(load_moons("source")), load_moons("target-7").classes
+    (300, ('0', '1'))
+    """
+    role, _, number = name.partition("-")
+    if role not in ("source", "target") or not (number or "0").isdecimal():
+        raise UserError(f"Unknown data 'moons:{name}', expected {' or '.join(MOONS)}, with -SEED behind if you like.")
+    x_s, y_s, x_t, y_t = rotated_moons(seed=int(number or 0))
+    x, y = (x_s, y_s) if role == "source" else (x_t, y_t)
+    return Domain(f"moons:{name}", torch.from_numpy(x), torch.from_numpy(y), ("0", "1"))

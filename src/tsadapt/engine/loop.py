@@ -192,13 +192,14 @@ class Training:
         """
         if not self.source_term.needs_statistics or self.config.estimator == "iterative":
             return
-        with self._batch_statistics():
+        with self.batch_statistics():
             for batch in self.batches.all_rows():
                 self.unreadable |= batch.unreadable
                 self.source_term.observe(self.forward(batch, progress=0.0))
 
     @contextmanager
-    def _batch_statistics(self) -> Iterator[None]:
+    def batch_statistics(self) -> Iterator[None]:
+        """Dropout off, batch normalisation by the batch; its running averages are put back at the end."""
         self.model.eval()
         normalisations = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
         before = [{k: v.clone() for k, v in m.state_dict().items()} for m in normalisations]

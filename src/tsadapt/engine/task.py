@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tsadapt.config import RunConfig, with_defaults
 from tsadapt.data.doctor import quick_findings
-from tsadapt.data.holdout import hold_out
+from tsadapt.data.holdout import draw_share, hold_out
 from tsadapt.data.image_loader import Views, workers_here
 from tsadapt.data.loader import mixed
 from tsadapt.data.open import open_dataset
@@ -39,6 +39,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "dtn": {"steps": 3000, "batch_size": 64, "lr": 0.01, "weight_decay": 5e-4},
     "mlp": {"steps": 1000, "batch_size": 64, "lr": 0.01, "weight_decay": 1e-3},
     "linear": {"steps": 1000, "batch_size": 64, "lr": 0.01, "weight_decay": 1e-3},
+    "moons": {"steps": 500, "batch_size": 64, "lr": 0.1, "weight_decay": 1e-3},
 }
 UNFROZEN = {"steps": 5000, "batch_size": 32, "lr": 0.01, "weight_decay": 1e-3}
 """What suits a backbone that is trained: batch and weight decay as in TSA's code."""
@@ -102,6 +103,9 @@ def make_task(config: RunConfig, tell: Callable[[str], object] = str, quiet: boo
     architecture = Architecture(network, len(classes), inputs, config.bottleneck, METHODS[config.method].heads)
     ready = Reader(architecture, eyes, pick_device(config.device), config.workers, quiet)
     source, target = (_ready(dataset, ready, tell) for dataset in (source, target))
+    if config.target_share < 1:
+        by_class = config.target_draw == "oracle-stratified"
+        target = Dataset(draw_share(target.train, config.target_share, config.seed, by_class), target.test)
     held = None
     if config.holdout:
         train, held = hold_out(source.train, config.holdout, config.seed)

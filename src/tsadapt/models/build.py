@@ -13,7 +13,7 @@ from tsadapt.models.digits import DIGIT_NETWORKS, DigitNetwork
 
 __all__ = ["Architecture", "build", "network_for", "network_names"]
 
-VECTOR_NETWORKS = ("mlp", "linear")
+VECTOR_NETWORKS = ("mlp", "linear", "moons")
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ def build(architecture: Architecture, rows: Tensor | None = None, backbone: Back
         if architecture.heads > 1:
             raise UserError("The network 'linear' has one head: a method with several needs the network 'mlp'.")
         return Classifier(scaling, before, nn.Identity(), k, classes, pretrained=pretrained)
+    if name == "moons":
+        return _moons(scaling, architecture)
     dim = architecture.bottleneck or 256
     bottleneck = nn.Sequential(nn.Linear(k, dim), nn.BatchNorm1d(dim), nn.ReLU())
     if architecture.heads == 1:
@@ -79,6 +81,16 @@ def build(architecture: Architecture, rows: Tensor | None = None, backbone: Back
     return Classifier(
         scaling, before, bottleneck, dim, classes, dropout=0.5, pretrained=pretrained, branches=branches, head_dim=inner
     )
+
+
+def _moons(scaling: InputScaling, architecture: Architecture) -> Classifier:
+    """Three layers of 15 features, for two moons; the last normalisation has no scale, so TSA stays finite."""
+    dim = architecture.bottleneck or 15
+    first = [layer for inputs in (architecture.inputs, dim) for layer in _normalised(inputs, dim)]
+    bottleneck = nn.Sequential(*first, nn.Linear(dim, dim), nn.BatchNorm1d(dim, affine=False), nn.ReLU())
+    if architecture.heads > 1:
+        raise UserError("The network 'moons' has one head: a method with several needs the network 'mlp'.")
+    return Classifier(scaling, nn.Identity(), bottleneck, dim, architecture.classes)
 
 
 def _branch(dim: int, inner: int) -> nn.Module:

@@ -1,6 +1,7 @@
 """Pictures of a run."""
 
 import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ import numpy as np
 
 from tsadapt.engine.files import write_atomically
 
-__all__ = ["draw_comparison", "draw_sensitivity"]
+__all__ = ["Boundary", "draw_boundaries", "draw_comparison", "draw_curves", "draw_plane", "draw_sensitivity"]
+
+SOURCE, TARGET = "#1e66b4", "#c62828"
+"""Blue and red, as the paper has them."""
 
 
 def draw_comparison(runs: dict[str, dict[str, Any]], classes: tuple[str, ...], title: str, path: Path) -> None:
@@ -16,11 +20,7 @@ def draw_comparison(runs: dict[str, dict[str, Any]], classes: tuple[str, ...], t
 
     `runs` maps a name to what `score` said of the target, with labels.
     """
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = _pyplot()
     figure, axes = plt.subplots(1, len(runs) + 1, figsize=(3.6 * (len(runs) + 1), 3.9), layout="constrained")
     accuracies = [100 * run["accuracy"] for run in runs.values()]
     bars = axes[0].bar(list(runs), accuracies, color=["#90a4ae", "#64b5f6", "#1565c0"][: len(runs)])
@@ -43,12 +43,9 @@ def draw_sensitivity(surfaces: dict[str, dict[str, Any]], path: Path) -> None:
 
     A surface has `rows` (λ0), `columns` (β), `accuracy` (%), `chosen` (a place, or None) and `source_only` (%).
     """
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
     from matplotlib.patches import Rectangle
 
+    plt = _pyplot()
     figure, axes = plt.subplots(
         1, len(surfaces), figsize=(3.3 * len(surfaces), 3.8), layout="constrained", squeeze=False
     )
@@ -67,6 +64,72 @@ def draw_sensitivity(surfaces: dict[str, dict[str, Any]], path: Path) -> None:
         axis.set_yticks(range(len(surface["rows"])), surface["rows"])
         axis.set(xlabel="β", ylabel="λ₀", title=f"{task}\nsource-only {surface['source_only']:.1f}")
     _write(figure, path)
+
+
+def draw_curves(panels: dict[str, dict[str, Any]], x: str, y: str, path: Path) -> None:
+    """Several curves over 1, 2, …, a panel for each group of them."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.3), layout="constrained", squeeze=False)
+    for axis, (title, curves) in zip(axes[0], panels.items(), strict=True):
+        for (name, values), colour in zip(curves.items(), ("#e65100", SOURCE, "#2e7d32"), strict=False):
+            axis.plot(range(1, len(values) + 1), values, label=name, color=colour)
+        axis.set(title=title, xlabel=x, ylabel=y, ylim=(0, None))
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False)
+    _write(figure, path)
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The probability of the second class (rows, columns) over the rectangle from `low` to `high`."""
+
+    low: np.ndarray
+    high: np.ndarray
+    share: np.ndarray
+
+
+def draw_boundaries(panels: dict[str, Boundary], x_s: np.ndarray, y_s: np.ndarray, x_t: np.ndarray, path: Path) -> None:
+    """Where networks of two inputs see which class, with the source's points by class and the target's in blue."""
+    plt = _pyplot()
+    wide = min(len(panels), 3)
+    high = -(-len(panels) // wide)
+    figure, axes = plt.subplots(
+        high, wide, figsize=(3.5 * wide, 2.9 * high), layout="constrained", squeeze=False, sharex=True, sharey=True
+    )
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (title, boundary) in zip(axes.flat, panels.items(), strict=False):
+        extent = (boundary.low[0], boundary.high[0], boundary.low[1], boundary.high[1])
+        xs, ys = (np.linspace(boundary.low[i], boundary.high[i], boundary.share.shape[1 - i]) for i in (0, 1))
+        axis.contourf(xs, ys, boundary.share, levels=(-0.01, 0.5, 1.01), colors=("#e3f1dc", "#fdf6cf"))
+        axis.contour(xs, ys, boundary.share, levels=(0.5,), colors="black", linewidths=1.2)
+        for label, colour in ((0, "#c62828"), (1, "#2e7d32")):
+            axis.scatter(*x_s[y_s == label].T, s=5, color=colour, label=f"source, class {label}")
+        axis.scatter(*x_t.T, s=5, color=SOURCE, alpha=0.6, label="target")
+        axis.set(title=title, xticks=(), yticks=(), xlim=extent[:2], ylim=extent[2:])
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    _write(figure, path)
+
+
+def draw_plane(panels: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
+    """Points of the source (blue) and of the target (red) in a plane, a panel for each name."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.3 * len(panels), 3.6), layout="constrained", squeeze=False)
+    for axis, (title, (source, target)) in zip(axes[0], panels.items(), strict=True):
+        axis.scatter(*source.T, s=4, color=SOURCE, alpha=0.6, label="source")
+        axis.scatter(*target.T, s=4, color=TARGET, alpha=0.6, label="target")
+        axis.set(title=title, xticks=(), yticks=())
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    _write(figure, path)
+
+
+def _pyplot() -> Any:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    return plt
 
 
 def _write(figure: Any, path: Path) -> None:

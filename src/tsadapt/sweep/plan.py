@@ -31,7 +31,17 @@ SOURCE_ONLY: dict[str, Any] = {"method": "source-only", "source_term": "ce", "mi
 PAPER_GRID = ("lambda0=0.1,0.25,0.5,0.75,1.0", "beta=0.01,0.05,0.1,0.15,0.2")
 """The paper's choices (Section 4.1)."""
 
-NOT_SWEPT = ("source", "target", "device", "workers", "checkpoint_every", "candidates", "holdout")
+NOT_SWEPT = (
+    "source",
+    "target",
+    "device",
+    "workers",
+    "checkpoint_every",
+    "candidates",
+    "holdout",
+    "target_share",
+    "target_draw",
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What is worth knowing of a trained run beside its accuracy."""

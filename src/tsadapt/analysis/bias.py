@@ -1,0 +1,93 @@
+"""How far estimates of Δμ and Σ_t lie from the ideal: the memory's, and the iterative one's (the paper's Fig. on bias).
+
+The ideal is of a fresh pass of all rows through the network as it stands, normalised by their batches as in training.
+Both estimates watch the same training, which uses the memory; so they differ in nothing but how they estimate.
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from tsadapt.config import RunConfig
+from tsadapt.core import ClassMoments, FeatureMemory, IterativeMoments
+from tsadapt.data.loader import mixed
+from tsadapt.engine.loop import Training
+from tsadapt.engine.task import make_task
+from tsadapt.methods import Outputs
+from tsadapt.methods.source_terms import Transferable
+from tsadapt.models.build import build
+
+__all__ = ["estimation_bias", "moment_errors"]
+
+
+def moment_errors(
+    source: ClassMoments, target: ClassMoments, ideal_s: ClassMoments, ideal_t: ClassMoments
+) -> tuple[float, float]:
+    """Mean over the classes of ‖Δμ − Δμ_ideal‖₂ and ‖Σ_t − Σ_t,ideal‖_F; classes empty in the ideal are left out."""
+    there = (ideal_s.count > 0) & (ideal_t.count > 0)
+    shift = (target.mean.double() - source.mean.double()) - (ideal_t.mean.double() - ideal_s.mean.double())
+    spread = target.covariance.double() - ideal_t.covariance.double()
+    return float(shift[there].norm(dim=1).mean()), float(spread[there].flatten(1).norm(dim=1).mean())
+
+
+def estimation_bias(config: RunConfig) -> list[dict[str, Any]]:
+    """One entry for each epoch of the target: its number and step, and the errors of both estimates."""
+    task = make_task(config)
+    source = task.source.train
+    torch.manual_seed(mixed(config.seed, 2))
+    model = build(task.architecture, source.tensor if source.kind == "vector" else None)
+    training = Training(task.config, model, source, task.target.train.unlabelled(), task.prior)
+    term = cast("Transferable", training.source_term)
+    iterative = IterativeMoments(model.classes, model.head_dim), IterativeMoments(model.classes, model.head_dim)
+    memory = cast("FeatureMemory", term.source[0]), cast("FeatureMemory", term.target[0])
+    training.fill_memory()
+    into_memory = term.observe
+
+    def observe(out: Outputs) -> None:
+        into_memory(out)
+        for estimate, (_, features, labels) in zip(iterative, _rows(out), strict=True):
+            estimate.update(features, labels)
+
+    term.observe = observe  # type: ignore[method-assign]
+    epoch_length = -(-len(task.target.train) // (task.config.target_batch_size or 1))
+    found = []
+    while training.at < training.steps:
+        training.step()
+        if training.at % epoch_length == 0:
+            ideal = _ideal(training, memory)
+            by_memory = moment_errors(memory[0].moments(), memory[1].moments(), *ideal)
+            by_sums = moment_errors(iterative[0].moments(), iterative[1].moments(), *ideal)
+            found.append(
+                {
+                    "epoch": training.at // epoch_length,
+                    "step": training.at,
+                    "memory": {"mean_difference": by_memory[0], "covariance": by_memory[1]},
+                    "iterative": {"mean_difference": by_sums[0], "covariance": by_sums[1]},
+                }
+            )
+    return found
+
+
+@torch.no_grad()
+def _ideal(training: Training, like: tuple[FeatureMemory, FeatureMemory]) -> tuple[ClassMoments, ClassMoments]:
+    """Moments of all rows as the network sees them now, the target's by their present pseudo-labels."""
+    source, target = (FeatureMemory(m.size, m.dim, m.classes, second_moments=False) for m in like)
+    with training.batch_statistics():
+        for batch in training.batches.all_rows():
+            for memory, rows in zip((source, target), _rows(training.forward(batch, training.progress)), strict=True):
+                memory.write(*rows)
+    training.model.train()
+    return source.moments(), target.moments()
+
+
+def _rows(out: Outputs) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Index, features and (pseudo-)labels of the batch's rows, of the source and of the target."""
+    head, target = out.heads[0], out.target
+    assert out.source.labels is not None
+    assert target is not None
+    assert head.target is not None
+    return [
+        (head.source.index, head.source.features, out.source.labels),
+        (head.target.index, head.target.features, target.logits.detach().argmax(1)),
+    ]

@@ -1,0 +1,70 @@
+"""What a training keeps in memory: bytes of TSA's statistics, and the peak of a fresh process.
+
+python -m tsadapt.analysis.footprint CONFIG.toml STEPS
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tsadapt.config import RunConfig, read_config, to_toml
+from tsadapt.engine.files import write_atomically
+from tsadapt.engine.loop import Training
+from tsadapt.engine.task import make_task
+from tsadapt.models.build import build
+
+__all__ = ["footprint"]
+
+
+def footprint(config: RunConfig, steps: int = 20) -> dict[str, Any]:
+    """`statistics_mb`, `model_mb` (parameters) and `peak_mb` of a fresh process that makes a few steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.toml"
+        write_atomically(path, to_toml(config))
+        command = [sys.executable, "-m", "tsadapt.analysis.footprint", str(path), str(steps)]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+    if said.returncode:
+        raise RuntimeError(f"the process that measures memory failed: {said.stderr.strip()[-300:]}")
+    found: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
+    return found
+
+
+def _here(config: RunConfig, steps: int) -> dict[str, float]:
+    task = make_task(config)
+    torch.manual_seed(config.seed)
+    source = task.source.train
+    eyes = task.eyes
+    model = build(
+        task.architecture,
+        source.tensor if source.kind == "vector" else None,
+        eyes.backbone if eyes is not None and not eyes.frozen else None,
+    )
+    training = Training(task.config, model, source, task.target.train.unlabelled(), task.prior, task.views())
+    training.fill_memory()
+    for _ in range(steps):
+        training.step()
+    return {
+        "statistics_mb": _megabytes(training.source_term.buffers()),
+        "model_mb": _megabytes(training.model.parameters()),
+        "peak_mb": round(_peak() / 1e6, 1),
+    }
+
+
+def _megabytes(tensors: Any) -> float:
+    return round(float(sum(t.numel() * t.element_size() for t in tensors)) / 1e6, 2)
+
+
+def _peak() -> int:
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+if __name__ == "__main__":
+    print(json.dumps(_here(read_config(Path(sys.argv[1])), int(sys.argv[2]))))

@@ -1,0 +1,86 @@
+"""tsadapt reproduce: the paper's tables and figures."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from tsadapt.cli.fit import Text, Whole
+from tsadapt.errors import UserError
+
+__all__ = ["Reproduce"]
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run (or resume) what is behind a table or figure of the paper, and set ours beside the published numbers.
+
+    NAME is table1 to table5, table-memory, table-stress, table-bound, table-samples, figure-moons, figure-bias,
+    figure-sensitivity or figure-tsne. OUT gets NAME.md, NAME.json and NAME.png; what is in NAME.json is not run again.
+    Example: tsadapt reproduce table5 --on office-caltech --jobs 2
+    """
+
+    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """The table or figure."""
+    list: bool = False
+    """Say which can run with the data that is here, and about how long each takes."""
+    on: Text = None
+    """Other data than the paper's: office-caltech, office-caltech-images, pacs, digits, digits-small."""
+    frozen: bool = False
+    """For the ResNet tables: train on features of the frozen backbone, a protocol of its own."""
+    weights: Text = None
+    """File with the backbone's weights, for photographs."""
+    quick: bool = False
+    """A small form for a first look: embedded digits, few steps, one task, one seed."""
+    seeds: tuple[int, ...] = ()
+    """Only these seeds."""
+    rows: tuple[str, ...] = ()
+    """Only these rows, by their titles."""
+    columns: tuple[str, ...] = ()
+    """Only these tasks, by their titles."""
+    steps: Whole = None
+    """Another number of steps than the recipe's; kept in files of its own."""
+    jobs: int = 1
+    """Runs side by side."""
+    only_collect: bool = False
+    """Train nothing: make the pages from what is kept."""
+    out: Path = Path("runs/reproduce")
+    """Where results go; the runs themselves are in OUT/work."""
+
+    def run(self) -> int:
+        """Reproduce, and print the page."""
+        if self.list:
+            from tsadapt.recipes import status_lines
+
+            print("\n".join(status_lines()))
+            return 0
+        if self.name is None:
+            raise UserError("reproduce needs the name of a table or figure; tsadapt reproduce --list shows them.")
+        if self.jobs < 1:
+            raise UserError(f"--jobs is {self.jobs}, expected 1 or more.")
+        from tsadapt.engine.run import Interrupted
+        from tsadapt.recipes import Asked, reproduce
+
+        asked = Asked(
+            self.on, self.frozen, self.weights, self.seeds, self.rows, self.columns, self.steps, self.quick, self.jobs,
+            self.only_collect,
+        )  # fmt: skip
+        try:
+            written = reproduce(self.name, asked, self.out, self._command())
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            raise KeyboardInterrupt("the same command goes on from here") from stopped
+        print(written[-1].read_text(encoding="utf-8"))
+        print(f"written: {', '.join(map(str, written))}", file=sys.stderr)
+        return 0
+
+    def _command(self) -> str:
+        """The command that makes all of the table, whatever part of it was asked for this time."""
+        words = ["tsadapt", "reproduce", str(self.name)]
+        words += ["--on", self.on] if self.on is not None else []
+        words += ["--frozen"] if self.frozen else []
+        words += ["--quick"] if self.quick else []
+        words += ["--steps", str(self.steps)] if self.steps is not None else []
+        return shlex.join(words)

@@ -1,0 +1,81 @@
+"""Every table and figure of the paper that `tsadapt reproduce` makes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tsadapt.analysis.bound import bound_ingredients
+from tsadapt.analysis.embedding import plane_of_run
+from tsadapt.recipes.extras import bound_table, costs, footprints
+from tsadapt.recipes.figures import boundary_of_run, draw_bias, draw_moons, draw_planes, draw_surfaces, watch_bias
+from tsadapt.recipes.rows import ABLATION, MEMORY, SAMPLES, STRESS, TSA, Row, base_rows
+from tsadapt.recipes.table import Kept, Measure
+
+__all__ = ["RECIPES", "Recipe"]
+
+GRID = [(l0, beta) for l0 in (0.1, 0.25, 0.5, 0.75, 1.0) for beta in (0.01, 0.05, 0.1, 0.15, 0.2)]
+BASES = ("source-only", "dann", "cdan+e", "bsp")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A table or figure: its rows, where the paper makes it, and what is made of the runs beside their accuracies.
+
+    `measure` adds to what is kept of a run; `extra` gives a section of the page and its numbers; `draw` makes the
+    picture where it is not the common one. `alone` does the work of a run by itself, in place of a training.
+    """
+
+    what: str
+    home: str
+    rows: list[Row]
+    columns: tuple[str, ...] | None = None
+    seeds: tuple[int, ...] = (0, 1, 2)
+    measure: Measure | None = None
+    extra: Callable[..., tuple[str, dict[str, Any]]] | None = None
+    draw: Callable[[Kept, list[Row], Path], None] | None = None
+    alone: Callable[..., dict[str, Any]] | None = None
+    elsewhere: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+RECIPES = {
+    "table1": Recipe("Office-Home, twelve tasks", "office-home", base_rows(BASES, "ResNet-50")),
+    "table2": Recipe("Office-31, six tasks", "office31", base_rows(BASES, "ResNet-50")),
+    "table3": Recipe("VisDA-2017", "visda", base_rows(BASES, "ResNet-101")),
+    "table4": Recipe("digits, four tasks", "digits", base_rows(("source-only", "dann", "cdan+e", "jada"))),
+    "table5": Recipe("what the parts of TSA do, on top of DANN", "office31", ABLATION),
+    "table-memory": Recipe(
+        "what the memory costs and gains, beside iterative statistics", "office31", MEMORY, extra=footprints
+    ),
+    "table-stress": Recipe("how much target data is needed", "office31", STRESS),
+    "table-bound": Recipe(
+        "the ingredients of the theory: source error, domain distance, joint error (oracle)", "office31",
+        base_rows(("source-only", "dann", "cdan+e"), "ResNet-50"), measure=bound_ingredients, extra=bound_table,
+    ),
+    "table-samples": Recipe(
+        "explicit copies against the closed form: accuracy and cost", "office31", SAMPLES, extra=costs
+    ),
+    "figure-moons": Recipe(
+        "boundaries on two moons", "moons", base_rows(("source-only", "dann")), seeds=tuple(range(100, 110)),
+        measure=boundary_of_run, draw=draw_moons,
+    ),
+    "figure-bias": Recipe(
+        "how far the memory's and the iterative estimates lie from the ideal, epoch by epoch", "office31",
+        [Row("source-only +TSA", TSA)], columns=("D → A",), alone=watch_bias, draw=draw_bias,
+        elsewhere={"pacs": ("P → C",), "digits": ("U → M",), "digits-small": ("UCI → MNIST-5k",)},
+    ),
+    "figure-sensitivity": Recipe(
+        "accuracy over λ0 and β, base CDAN+E", "office-home",
+        [Row(f"λ0 = {l0}, β = {b}", {"method": "cdan+e", **TSA, "lambda0": l0, "beta": b}) for l0, b in GRID]
+        + [Row("source-only", {})],
+        columns=("Ar → Pr", "Cl → Rw"), seeds=(0,), draw=draw_surfaces,
+        elsewhere={"office-caltech": ("A → C", "C → D"), "pacs": ("P → C", "C → A")},
+    ),
+    "figure-tsne": Recipe(
+        "features in a plane: DANN and CDAN+E, each without and with TSA", "office31",
+        [row for row in base_rows(("dann", "cdan+e")) if not row.title.endswith("+MI")],
+        columns=("A → W",), seeds=(0,), measure=plane_of_run, draw=draw_planes,
+        elsewhere={"pacs": ("P → C",), "digits": ("U → M",), "digits-small": ("UCI → MNIST-5k",)},
+    ),
+}  # fmt: skip
+"""By the names that `tsadapt reproduce` has for them."""

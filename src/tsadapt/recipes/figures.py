@@ -1,0 +1,109 @@
+"""The paper's figures, drawn from what was kept of the runs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tsadapt.analysis.bias import estimation_bias
+from tsadapt.config import RunConfig, read_config
+from tsadapt.recipes.rows import Row
+from tsadapt.recipes.table import Kept
+from tsadapt.report.figures import Boundary, draw_boundaries, draw_curves, draw_plane, draw_sensitivity
+
+__all__ = ["boundary_of_run", "draw_bias", "draw_moons", "draw_planes", "draw_surfaces", "watch_bias"]
+
+GRID = (61, 49)
+
+
+def watch_bias(config: RunConfig) -> dict[str, Any]:
+    """The errors of both estimates, epoch by epoch, and whether the memory's is the smaller after the first."""
+    epochs = estimation_bias(config)
+    closer = {
+        what: all(e["memory"][what] < e["iterative"][what] for e in epochs[1:])
+        for what in ("mean_difference", "covariance")
+    }
+    return {"epochs": epochs, "memory_is_closer_after_the_first_epoch": closer}
+
+
+def draw_bias(kept: Kept, rows: list[Row], path: Path) -> None:
+    """Mean over the seeds of both errors, over the epochs."""
+    runs = [run["epochs"] for run in kept.values()]
+    curves: dict[str, dict[str, Any]] = {}
+    for title, what in (("mean difference Δμ", "mean_difference"), ("target covariance Σ", "covariance")):
+        curves[title] = {
+            name: np.mean([[epoch[name][what] for epoch in run] for run in runs], axis=0)
+            for name in ("iterative", "memory")
+        }
+    draw_curves(curves, "epoch", "distance to the ideal estimate", path)
+
+
+def boundary_of_run(run: Path) -> dict[str, Any]:
+    """Where a network of two moons sees which class: probabilities of class 1 on a grid, and the points."""
+    import torch
+
+    from tsadapt.engine.saved import load_model
+    from tsadapt.engine.task import make_task
+
+    config = read_config(run / "config.toml")
+    task, saved = make_task(config), load_model(run, torch.device("cpu"))
+    x_s, x_t = task.source.test.tensor.numpy(), task.target.test.tensor.numpy()
+    both = np.concatenate([x_s, x_t])
+    low, high = both.min(0) - 0.3, both.max(0) + 0.3
+    xs, ys = (np.linspace(low[i], high[i], GRID[i]) for i in (0, 1))
+    grid = torch.from_numpy(np.stack(np.meshgrid(xs, ys), -1).reshape(-1, 2).astype(np.float32))
+    with torch.no_grad():
+        share = saved.model(grid)[1].softmax(1)[:, 1].numpy()
+    return {
+        "boundary": {
+            "low": low.round(3).tolist(),
+            "high": high.round(3).tolist(),
+            "share": share.reshape(GRID[1], GRID[0]).round(2).tolist(),
+        }
+    }
+
+
+def draw_moons(kept: Kept, rows: list[Row], path: Path) -> None:
+    """The boundaries of the first seed, a panel for each row."""
+    from tsadapt.data.open import open_dataset
+
+    first = min(int(key.rsplit(" | ", 1)[1]) for key in kept)
+    x, y = (open_dataset(f"moons:source-{first}").train, open_dataset(f"moons:target-{first}").train)
+    assert x.y is not None
+    panels: dict[str, Boundary] = {}
+    for row in rows:
+        found = [run for key, run in kept.items() if key.startswith(f"{row.title} | ") and key.endswith(f" | {first}")]
+        if found:
+            said = found[0]["boundary"]
+            panels[f"{row.title}: {found[0]['accuracy']:.1f} %"] = Boundary(
+                np.array(said["low"]), np.array(said["high"]), np.array(said["share"])
+            )
+    draw_boundaries(panels, x.tensor.numpy(), x.y.numpy(), y.tensor.numpy(), path)
+
+
+def draw_planes(kept: Kept, rows: list[Row], path: Path) -> None:
+    """t-SNE of both domains' features, a panel for each row."""
+    panels = {}
+    for row in rows:
+        for key, run in kept.items():
+            if key.startswith(f"{row.title} | "):
+                plane = run["plane"]
+                panels[f"{row.title}: {run['accuracy']:.1f} %"] = (np.array(plane["source"]), np.array(plane["target"]))
+    draw_plane(panels, path)
+
+
+def draw_surfaces(kept: Kept, rows: list[Row], path: Path) -> None:
+    """Accuracy over λ0 and β, a map for each task that has all its runs."""
+    points = {(row.settings["lambda0"], row.settings["beta"]): row.title for row in rows if "lambda0" in row.settings}
+    strengths, betas = (sorted({point[i] for point in points}) for i in (0, 1))
+    surfaces = {}
+    for column in dict.fromkeys(key.split(" | ")[1] for key in kept):
+        found = {key.split(" | ")[0]: run["accuracy"] for key, run in kept.items() if key.split(" | ")[1] == column}
+        if all(title in found for title in (*points.values(), "source-only")):
+            accuracy = np.array([[found[points[l0, beta]] for beta in betas] for l0 in strengths])
+            surfaces[column] = {
+                "rows": strengths, "columns": betas, "accuracy": accuracy, "chosen": None,
+                "source_only": found["source-only"],
+            }  # fmt: skip
+    if surfaces:
+        draw_sensitivity(surfaces, path)

@@ -1,0 +1,261 @@
+"""A table or figure from its recipe: run or resume what is behind it, collect, and write it beside the paper's."""
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tsadapt.engine.files import write_atomically
+from tsadapt.errors import UserError, unknown
+from tsadapt.recipes.catalogue import RECIPES, Recipe
+from tsadapt.recipes.places import PLACES, Place, missing, place_named
+from tsadapt.recipes.published import published
+from tsadapt.recipes.rows import Row
+from tsadapt.recipes.table import Job, Kept, cells, make_jobs, read_kept, run_jobs, shortened, write_kept
+from tsadapt.report.paper import draw_rows, markdown_table
+
+__all__ = ["Asked", "expected_time", "reproduce", "status_lines"]
+
+QUICK_STEPS, QUICK_EPOCH_STEPS = 30, 120
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asked for; None and empty mean what the recipe says."""
+
+    on: str | None = None
+    frozen: bool = False
+    weights: str | None = None
+    seeds: tuple[int, ...] = ()
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    steps: int | None = None
+    quick: bool = False
+    jobs: int = 1
+    only_collect: bool = False
+
+
+def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
+    """Run, collect and write; the files that were written."""
+    if name not in RECIPES:
+        raise UserError(unknown("table or figure", name, RECIPES))
+    recipe = RECIPES[name]
+    place, columns, seeds = _scene(recipe, asked)
+    rows = _filtered(recipe.rows, asked.rows)
+    stem = _stem(name, recipe, asked)
+    folder = out / "quick" if asked.quick else out
+    path = folder / f"{stem}.json"
+    kept = read_kept(path)
+    jobs = make_jobs(place, rows, columns, seeds)
+    whole = make_jobs(place, recipe.rows, _columns(recipe, asked, place), recipe.seeds if not asked.quick else seeds)
+    at_home = asked.on in (None, recipe.home) and not asked.frozen and not asked.quick
+    paper = published().get(name) if at_home else None
+    said = {"name": name, "title": recipe.what, "data": place.title, "protocol": place.protocol, "command": command}
+
+    def save(so_far: Kept) -> None:
+        write_kept(path, said, so_far)
+
+    not_run: dict[str, str] = {}
+    if not asked.only_collect:
+        if recipe.alone is not None:
+            not_run = _alone(recipe, jobs, kept, save)
+        else:
+            not_run = run_jobs(jobs, kept, folder / "work", asked.jobs, save, recipe.measure)
+    kept = {job.key: kept[job.key] for job in whole if job.key in kept} | {
+        key: run for key, run in kept.items() if key not in {job.key for job in whole}
+    }
+    _say_not_run(not_run)
+    if not kept:
+        raise UserError(f"nothing of {name} could be run here: {next(iter(not_run.values()), 'nothing was asked for')}")
+    columns = [c for c in _columns(recipe, asked, place) if any(f" | {c} | " in key for key in kept)]
+    written = [path]
+    extra: dict[str, Any] = _extra_before(path)
+    sections = []
+    if recipe.alone is None:
+        table = cells(whole, kept, recipe.rows, [*_columns(recipe, asked, place)], paper, place.measure)
+        sections.append(markdown_table(table))
+        sections.append(_selected(whole, kept, recipe.rows, columns))
+        draw_rows(table, f"{name}, {place.title}: target accuracy, %", folder / f"{stem}.png")
+        written.append(folder / f"{stem}.png")
+    if recipe.extra is not None:
+        text, extra = recipe.extra(place, recipe.rows, columns, kept, extra)
+        sections.append(text)
+    if recipe.draw is not None:
+        picture = folder / f"{stem}.png"
+        recipe.draw(kept, recipe.rows, picture)
+        if picture not in written and picture.exists():
+            written.append(picture)
+    write_kept(path, {**said, "extra": extra}, kept)
+    page = _page(
+        name, recipe, place, command, sections, whole, kept, not_run, paper.note if paper else "", folder, stem
+    )
+    write_atomically(folder / f"{stem}.md", page)
+    return [*written, folder / f"{stem}.md"]
+
+
+def _scene(recipe: Recipe, asked: Asked) -> tuple[Place, list[str], tuple[int, ...]]:
+    """The place, columns and seeds of this call."""
+    on = asked.on or ("digits-small" if asked.quick and recipe.home != "moons" else recipe.home)
+    place = place_named(on, asked.frozen, asked.weights)
+    if asked.quick:
+        steps = asked.steps or (QUICK_EPOCH_STEPS if recipe.alone is not None else QUICK_STEPS)
+        place = shortened(place, steps)
+    elif asked.steps is not None:
+        place = replace(
+            place, settings={**place.settings, "steps": asked.steps},
+            of_task={name: {**given, "steps": asked.steps} for name, given in place.of_task.items()},
+            protocol=f"{place.protocol} (with {asked.steps:,} steps)",
+        )  # fmt: skip
+    columns = [*(asked.columns or _columns(recipe, asked, place))]
+    seeds = asked.seeds or (recipe.seeds[:1] if asked.quick else recipe.seeds)
+    return place, columns, seeds
+
+
+def _columns(recipe: Recipe, asked: Asked, place: Place) -> list[str]:
+    """The columns of the whole table at a place; a quick look has one."""
+    on = asked.on or ("digits-small" if asked.quick and recipe.home != "moons" else recipe.home)
+    if on == recipe.home:
+        columns = [*(recipe.columns or place.tasks)]
+    else:
+        columns = [*recipe.elsewhere.get(on, ())] or [c for c in recipe.columns or () if c in place.tasks]
+    columns = columns or [*place.tasks]
+    return columns[:1] if asked.quick else columns
+
+
+def _filtered(rows: list[Row], titles: tuple[str, ...]) -> list[Row]:
+    for title in titles:
+        if title not in {row.title for row in rows}:
+            raise UserError(unknown("row", title, [row.title for row in rows]))
+    return [row for row in rows if not titles or row.title in titles]
+
+
+def _stem(name: str, recipe: Recipe, asked: Asked) -> str:
+    """The name of the files: one protocol a file."""
+    where = "" if asked.on in (None, recipe.home) else f"-on-{asked.on}"
+    frozen = "-frozen" if asked.frozen else ""
+    steps = f"-{asked.steps}-steps" if asked.steps is not None and not asked.quick else ""
+    return f"{name}{where}{frozen}{steps}"
+
+
+def _alone(recipe: Recipe, jobs: list[Job], kept: Kept, save: Any) -> dict[str, str]:
+    """Runs that a recipe does by itself."""
+    not_run = {}
+    assert recipe.alone is not None
+    for job in jobs:
+        why = missing(job.config.source) or missing(job.config.target)
+        if why:
+            not_run[job.key] = why
+        elif kept.get(job.key, {}).get("hash") != job.config.hash():
+            print(f"{job.key} …", file=sys.stderr, flush=True)
+            kept[job.key] = {"hash": job.config.hash(), **recipe.alone(job.config)}
+            save(kept)
+    return not_run
+
+
+def _extra_before(path: Path) -> dict[str, Any]:
+    """What an extra section measured in an earlier call, so that a page can be made anew without measuring again."""
+    import json
+
+    said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, Any] = said.get("extra", {})
+    return found
+
+
+def _selected(jobs: list[Job], kept: Kept, rows: list[Row], columns: list[str]) -> str:
+    """The step that validators select without labels, and the best one by target labels, beside the last."""
+    lines = ["| mean over tasks and seeds | last step | selected without labels | oracle (best by target labels) |"]
+    lines.append("|---|---|---|---|")
+    for row in rows:
+        runs = [kept[job.key] for job in jobs if job.row == row.title and job.key in kept]
+        runs = [run for run in runs if "selected" in run]
+        if runs:
+            means = [
+                sum(value) / len(runs)
+                for value in (
+                    [run["accuracy"] for run in runs],
+                    [run["selected"]["accuracy"] for run in runs],
+                    [run["oracle"]["accuracy"] for run in runs],
+                )
+            ]
+            lines.append(f"| {row.title} | " + " | ".join(f"{mean:.1f}" for mean in means) + " |")
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def _page(
+    name: str, recipe: Recipe, place: Place, command: str, sections: list[str], jobs: list[Job], kept: Kept,
+    not_run: dict[str, str], note: str, folder: Path, stem: str,
+) -> str:  # fmt: skip
+    """The Markdown of a table or figure."""
+    done = sum(job.key in kept for job in jobs)
+    parts = [
+        f"## {name}: {recipe.what}",
+        f"On {place.title}: {place.protocol}. Target accuracy, %, last step, mean ± deviation over seeds"
+        f" ({done} of {len(jobs)} runs are there).",
+        *[section for section in sections if section],
+    ]
+    if recipe.alone is not None:
+        parts[1] = f"On {place.title}: {place.protocol} ({done} of {len(jobs)} runs are there)."
+        parts.append(_closer(kept))
+    if (folder / f"{stem}.png").exists():
+        parts.append(f"![{name}]({stem}.png)")
+    if note:
+        parts.append(note)
+    if not_run:
+        why = dict.fromkeys(not_run.values())
+        parts.append(f"Not run here ({len(not_run)} runs): " + " ".join(why))
+    versions: dict[str, str] = next((run["versions"] for run in kept.values() if "versions" in run), {})
+    told = ", ".join(f"{package} {number}" for package, number in versions.items())
+    hashes = f"hashes and settings: [{stem}.json]({stem}.json)"
+    parts.append(f"Made by `{command}`; {hashes}{'; ' if told else ''}{told}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _closer(kept: Kept) -> str:
+    runs = [run["memory_is_closer_after_the_first_epoch"] for run in kept.values()]
+    count = {what: sum(run[what] for run in runs) for what in ("mean_difference", "covariance")}
+    return (
+        f"The memory's estimate is closer to the ideal than the iterative one at every epoch after the first in"
+        f" {count['mean_difference']} of {len(runs)} runs for Δμ, and in {count['covariance']} of {len(runs)} for Σ."
+    )
+
+
+def _say_not_run(not_run: dict[str, str]) -> None:
+    for why in dict.fromkeys(not_run.values()):
+        keys = [key for key, reason in not_run.items() if reason == why]
+        print(f"not run ({len(keys)}): {keys[0]}{', …' if len(keys) > 1 else ''}: {why}", file=sys.stderr)
+
+
+def expected_time(recipe: Recipe, place: Place, columns: Iterable[str]) -> str:
+    """About how long all runs take on one core."""
+    if place.seconds is None:
+        return "wants a GPU, never timed"
+    columns = [*columns]
+    total = 0.0
+    for column in columns:
+        config = place.config(column, 0)
+        slow = 6 if config.network == "dtn" else 1
+        total += slow * place.seconds * (config.steps or 0) * len(recipe.rows) * len(recipe.seeds)
+    return f"about {total / 3600:.1f} h" if total > 5400 else f"about {max(total / 60, 1):.0f} min"
+
+
+def status_lines() -> list[str]:
+    """One line for each table and figure: what it is, where it can run with the data that is here, and how long."""
+    lines = []
+    for name, recipe in RECIPES.items():
+        lines.append(f"{name}: {recipe.what}")
+        others = [p for p in PLACES if p not in (recipe.home, "moons")] if recipe.home != "moons" else []
+        for where in (recipe.home, *others):
+            place = PLACES[where]
+            asked = Asked(on=where)
+            columns = _columns(recipe, asked, place)
+            here = [c for c in columns if not any(missing(n.format(seed=0)) for n in place.tasks[c])]
+            at = "" if where == recipe.home else f" --on {where}"
+            time = expected_time(recipe, place, here or columns)
+            state = "data not here" if not here else f"{len(here)} of {len(columns)} tasks, {time} on one core"
+            if here or where == recipe.home:
+                lines.append(f"    tsadapt reproduce {name}{at}: {state if place.seconds or not here else time}")
+    if not os.environ.get("TSADAPT_DATA"):
+        lines.append("TSADAPT_DATA is not set: only data that comes with the packages was looked for.")
+    return lines

@@ -1,0 +1,69 @@
+"""The rows of the tables: a method with or without TSA, and what the paper calls it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ABLATION", "MEMORY", "MI", "SAMPLES", "STRESS", "TSA", "Row", "base_rows"]
+
+MI: dict[str, Any] = {"mi": True}
+TSA: dict[str, Any] = {"mi": True, "source_term": "tsa"}
+TITLES = {"source-only": "source-only", "dann": "DANN", "cdan+e": "CDAN+E", "bsp": "BSP", "jada": "JADA"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a run sets, and the name of the paper's row beside it."""
+
+    title: str
+    settings: dict[str, Any]
+    published: str | None = None
+
+
+def base_rows(methods: tuple[str, ...], backbone: str = "Source-only") -> list[Row]:
+    """Each method plain, with mutual information alone, and with TSA; the paper's CDAN is compared with CDAN+E."""
+    rows = []
+    for method in methods:
+        title = TITLES[method]
+        theirs = {"source-only": backbone, "cdan+e": "CDAN"}.get(method, title)
+        rows += [
+            Row(title, {"method": method}, theirs),
+            Row(f"{title} +MI", {"method": method, **MI}),
+            Row(f"{title} +TSA", {"method": method, **TSA}, f"{theirs} +TSA"),
+        ]
+    return rows
+
+
+DANN: dict[str, Any] = {"method": "dann"}
+ABLATION = [
+    Row("DANN", DANN, "DANN"),
+    Row("DANN +TSA without Δμ", {**DANN, **TSA, "mean_shift": False}, "DANN +TSA (w/o Δμ)"),
+    Row("DANN +TSA without Σ", {**DANN, **TSA, "covariance": "none"}, "DANN +TSA (w/o Σ)"),
+    Row("DANN +MI", {**DANN, **MI}, "DANN +MI"),
+    Row("DANN +TSA without MI", {**DANN, "source_term": "tsa"}, "DANN +TSA (w/o MI)"),
+    Row("DANN +ISDA", {**DANN, "source_term": "isda"}, "DANN +ISDA"),
+    Row("DANN +TSA", {**DANN, **TSA}, "DANN +TSA"),
+]
+MEMORY = [
+    Row("source-only", {}, "ResNet-50"),
+    Row("+TSA, iterative", {**TSA, "estimator": "iterative"}, "TSA (w/ iterative)"),
+    Row("+TSA, memory", TSA, "TSA (w/ memory)"),
+]
+SHARES = (0.2, 0.4, 0.6, 0.8)
+STRESS = [
+    Row("ρ = 0 %, source-only", {}, "ρ = 0%"),
+    *(Row(f"ρ = {s:.0%}, uniform draw", {**TSA, "target_share": s}) for s in SHARES),
+    *(
+        Row(
+            f"ρ = {s:.0%}, oracle-stratified",
+            {**TSA, "target_share": s, "target_draw": "oracle-stratified"},
+            f"ρ = {s:.0%}",
+        )
+        for s in SHARES
+    ),
+    Row("ρ = 100 %", TSA, "ρ = 100%"),
+]
+SAMPLES = [
+    Row("source-only", {}),
+    *(Row(f"+L_M and MI, M = {m}", {**MI, "source_term": "sampled", "samples": m}) for m in (1, 4, 16, 64)),
+    Row("+L_∞ and MI (TSA)", TSA),
+]
