@@ -4,6 +4,7 @@ The ideal is of a fresh pass of all rows through the network as it stands, norma
 Both estimates watch the same training, which uses the memory; so they differ in nothing but how they estimate.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -31,8 +32,11 @@ def moment_errors(
     return float(shift[there].norm(dim=1).mean()), float(spread[there].flatten(1).norm(dim=1).mean())
 
 
-def estimation_bias(config: RunConfig) -> list[dict[str, Any]]:
-    """One entry for each epoch of the target: its number and step, and the errors of both estimates."""
+def estimation_bias(config: RunConfig, watch: Callable[[Training], object] = bool) -> list[dict[str, Any]]:
+    """One entry for each epoch of the target: its number and step, and the errors of both estimates.
+
+    The training is that of `fit`, step by step; `watch` is called with it at its end.
+    """
     task = make_task(config)
     source = task.source.train
     torch.manual_seed(mixed(config.seed, 2))
@@ -66,6 +70,7 @@ def estimation_bias(config: RunConfig) -> list[dict[str, Any]]:
                     "iterative": {"mean_difference": by_sums[0], "covariance": by_sums[1]},
                 }
             )
+    watch(training)
     return found
 
 

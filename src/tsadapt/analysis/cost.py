@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from dataclasses import replace
 
 import torch
 
@@ -17,7 +18,7 @@ def step_costs(configs: dict[str, RunConfig], rounds: int = 30) -> dict[str, flo
     """Median milliseconds of a step of each, by name; for rows in memory."""
     trainings = {}
     for name, config in configs.items():
-        task = make_task(config)
+        task = make_task(replace(config, steps=max(config.steps or 0, rounds + 1)))
         torch.manual_seed(config.seed)
         source = task.source.train
         model = build(task.architecture, source.tensor if source.kind == "vector" else None)

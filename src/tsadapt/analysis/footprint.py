@@ -46,7 +46,7 @@ def _here(config: RunConfig, steps: int) -> dict[str, float]:
     )
     training = Training(task.config, model, source, task.target.train.unlabelled(), task.prior, task.views())
     training.fill_memory()
-    for _ in range(steps):
+    for _ in range(min(steps, training.steps)):
         training.step()
     return {
         "statistics_mb": _megabytes(training.source_term.buffers()),

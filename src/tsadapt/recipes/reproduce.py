@@ -1,5 +1,6 @@
 """A table or figure from its recipe: run or resume what is behind it, collect, and write it beside the paper's."""
 
+import json
 import os
 import sys
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from tsadapt.recipes.rows import Row
 from tsadapt.recipes.table import Job, Kept, cells, make_jobs, read_kept, run_jobs, shortened, write_kept
 from tsadapt.report.paper import draw_rows, markdown_table
 
-__all__ = ["Asked", "expected_time", "reproduce", "status_lines"]
+__all__ = ["Asked", "reproduce", "status_lines"]
 
 QUICK_STEPS, QUICK_EPOCH_STEPS = 30, 120
 
@@ -119,7 +120,9 @@ def _columns(recipe: Recipe, asked: Asked, place: Place) -> list[str]:
     if on == recipe.home:
         columns = [*(recipe.columns or place.tasks)]
     else:
-        columns = [*recipe.elsewhere.get(on, ())] or [c for c in recipe.columns or () if c in place.tasks]
+        columns = [*recipe.elsewhere.get(on.removesuffix("-images"), ())] or [
+            c for c in recipe.columns or () if c in place.tasks
+        ]
     columns = columns or [*place.tasks]
     return columns[:1] if asked.quick else columns
 
@@ -156,8 +159,6 @@ def _alone(recipe: Recipe, jobs: list[Job], kept: Kept, save: Any) -> dict[str, 
 
 def _extra_before(path: Path) -> dict[str, Any]:
     """What an extra section measured in an earlier call, so that a page can be made anew without measuring again."""
-    import json
-
     said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     found: dict[str, Any] = said.get("extra", {})
     return found
@@ -231,31 +232,31 @@ def expected_time(recipe: Recipe, place: Place, columns: Iterable[str]) -> str:
     """About how long all runs take on one core."""
     if place.seconds is None:
         return "wants a GPU, never timed"
-    columns = [*columns]
     total = 0.0
     for column in columns:
         config = place.config(column, 0)
         slow = 6 if config.network == "dtn" else 1
         total += slow * place.seconds * (config.steps or 0) * len(recipe.rows) * len(recipe.seeds)
-    return f"about {total / 3600:.1f} h" if total > 5400 else f"about {max(total / 60, 1):.0f} min"
+    return f"{total / 3600:.1f} h" if total > 5400 else f"{max(total / 60, 1):.0f} min"
 
 
 def status_lines() -> list[str]:
-    """One line for each table and figure: what it is, where it can run with the data that is here, and how long."""
-    lines = []
+    """Each table and figure: what it is, where it can run with the data that is here, and about how long."""
+    lines = ["Times are for all runs of a table, on one core; --rows, --columns and --seeds take a part.", ""]
     for name, recipe in RECIPES.items():
-        lines.append(f"{name}: {recipe.what}")
-        others = [p for p in PLACES if p not in (recipe.home, "moons")] if recipe.home != "moons" else []
-        for where in (recipe.home, *others):
-            place = PLACES[where]
-            asked = Asked(on=where)
-            columns = _columns(recipe, asked, place)
+        lines.append(f"{name:<19} {recipe.what}")
+        places = [recipe.home, *(p for p in PLACES if p not in (recipe.home, "moons") and recipe.home != "moons")]
+        said = {}
+        for where in places:
+            place, columns = PLACES[where], _columns(recipe, Asked(on=where), PLACES[where])
             here = [c for c in columns if not any(missing(n.format(seed=0)) for n in place.tasks[c])]
-            at = "" if where == recipe.home else f" --on {where}"
-            time = expected_time(recipe, place, here or columns)
-            state = "data not here" if not here else f"{len(here)} of {len(columns)} tasks, {time} on one core"
-            if here or where == recipe.home:
-                lines.append(f"    tsadapt reproduce {name}{at}: {state if place.seconds or not here else time}")
+            if here:
+                part = "" if len(here) == len(columns) else f", {len(here)} of {len(columns)} tasks"
+                said[where] = f"{expected_time(recipe, place, here)}{part}"
+        home = said.pop(recipe.home, "data not here")
+        lines.append(f"{'':<19} {PLACES[recipe.home].title}: {home}")
+        if said:
+            lines.append(f"{'':<19} " + " · ".join(f"--on {where}: {text}" for where, text in said.items()))
     if not os.environ.get("TSADAPT_DATA"):
         lines.append("TSADAPT_DATA is not set: only data that comes with the packages was looked for.")
     return lines

@@ -1,0 +1,99 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.engine.conftest import write_task
+
+from tsadapt.analysis.bias import estimation_bias, moment_errors
+from tsadapt.analysis.cost import step_costs
+from tsadapt.analysis.embedding import in_two_dimensions
+from tsadapt.analysis.footprint import footprint
+from tsadapt.analysis.looking import look_at
+from tsadapt.config import RunConfig
+from tsadapt.core import ClassMoments
+from tsadapt.engine.run import fit
+from tsadapt.errors import UserError
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_task(tmp_path)
+    return RunConfig(
+        "source.npz", "target.npz", source_term="tsa", mi=True, network="mlp", bottleneck=8, steps=40, batch_size=16,
+        target_batch_size=16, lr=0.05,
+    )  # fmt: skip
+
+
+def moments(mean, spread, count=5):
+    c = len(mean)
+    return ClassMoments(torch.full((c,), count), torch.tensor(mean), spread * torch.eye(2).expand(c, 2, 2))
+
+
+def test_errors_of_moments_by_hand():
+    ideal_s, ideal_t = moments([[0.0, 0.0], [1.0, 1.0]], 1.0), moments([[3.0, 4.0], [1.0, 1.0]], 1.0)
+    nothing = moments([[0.0, 0.0], [0.0, 0.0]], 0.0)
+    shift, spread = moment_errors(nothing, nothing, ideal_s, ideal_t)
+    assert shift == pytest.approx((5 + 0) / 2)  # ‖(3, 4)‖ and ‖(0, 0)‖
+    assert spread == pytest.approx(2**0.5)  # ‖I‖_F
+    assert moment_errors(ideal_s, ideal_t, ideal_s, ideal_t) == (0, 0)
+    # A class that the ideal does not have is left out.
+    empty = ClassMoments(torch.tensor([5, 0]), ideal_t.mean, ideal_t.covariance)
+    assert moment_errors(nothing, nothing, ideal_s, empty)[0] == pytest.approx(5)
+
+
+def test_a_network_that_stands_still_has_no_bias(config):
+    found = estimation_bias(replace(config, lr=1e-30))
+    # The iterative estimate lies off by the rows that it has counted oftener; the memory's by batch statistics alone.
+    first, last = found[0], found[-1]
+    assert last["memory"]["mean_difference"] < 0.5
+    assert [epoch["step"] for epoch in found] == sorted(epoch["step"] for epoch in found)
+    assert first["epoch"] == 1
+
+
+def test_the_memory_follows_a_network_that_moves(config):
+    found = estimation_bias(config)
+    assert found[-1]["memory"]["covariance"] < found[-1]["iterative"]["covariance"]
+
+
+def test_watching_changes_nothing(config, tmp_path):
+    """Looking for the ideal leaves the training as it is: the network ends with the weights that `fit` gives it."""
+    seen = {}
+    estimation_bias(config, watch=lambda training: seen.update(training.model.state_dict()))
+    out, _ = fit(config, tmp_path / "run", quiet=True)
+    saved = load_file(out / "model" / "model.safetensors")
+    assert all(torch.equal(value, seen[name]) for name, value in saved.items())
+
+
+def test_a_run_looked_at_again(config, tmp_path):
+    out, metrics = fit(config, tmp_path / "run", quiet=True)
+    look = look_at(out, most=10_000)
+    assert len(look.f_t) == metrics["last"]["target"]["rows"]
+    assert look.f_s.shape[1] == 8
+    assert len(look_at(out, most=7).f_s) == 7
+    (tmp_path / "target.npz").unlink()
+    with pytest.raises(UserError):
+        look_at(out, most=7)
+
+
+def test_two_dimensions():
+    rng = np.random.default_rng(0)
+    f_s, f_t = rng.normal(size=(40, 5)), rng.normal(size=(30, 5)) + 20
+    source, target = in_two_dimensions(f_s, f_t)
+    assert source.shape == (40, 2)
+    assert target.shape == (30, 2)
+    assert np.linalg.norm(source.mean(0) - target.mean(0)) > source.std(0).max()  # far apart stays apart
+
+
+def test_memory_of_a_fresh_process(config):
+    found = footprint(config, steps=2)
+    assert found["peak_mb"] > 100  # torch alone
+    rows = np.load("target.npz")["x"].shape[0] + np.load("source.npz")["x"].shape[0]
+    assert found["statistics_mb"] >= round(rows * 8 * 4 / 1e6, 2)
+
+
+def test_costs_are_of_what_was_asked(config):
+    found = step_costs({"plain": replace(config, source_term="ce", mi=False), "tsa": config}, rounds=5)
+    assert 0 < found["plain"] < found["tsa"]

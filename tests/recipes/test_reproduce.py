@@ -1,0 +1,193 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.photos import write_classes
+
+from tsadapt.cli import main
+from tsadapt.recipes import RECIPES, Asked, reproduce, status_lines
+from tsadapt.recipes import places as places_module
+from tsadapt.recipes.places import PLACES, Place, missing, place_named
+from tsadapt.recipes.table import Cell
+
+TABLES = [name for name, recipe in RECIPES.items() if recipe.alone is None and recipe.home != "moons"]
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A place of small tables of features, and short runs."""
+    rng = np.random.default_rng(0)
+    for name, shift in (("a", 0.0), ("b", 0.6), ("c", -0.6)):
+        y = np.arange(45) % 3
+        x = 3 * np.eye(3, 6)[y] + rng.normal(size=(45, 6)) + shift
+        np.savez(tmp_path / f"{name}.npz", x=x.astype(np.float32), y=y)
+    files = {name: str(tmp_path / f"{name}.npz") for name in "abc"}
+    settings = {"network": "mlp", "bottleneck": 8, "steps": 6, "batch_size": 9, "target_batch_size": 9, "lr": 0.02}
+    place = Place(
+        "tiny", {"A → B": (files["a"], files["b"]), "B → C": (files["b"], files["c"])}, settings, "tiny runs", 0.001
+    )
+    monkeypatch.setitem(PLACES, "tiny", place)
+    missing.cache_clear()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def kept(folder, stem):
+    return json.loads((folder / f"{stem}.json").read_text())
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_and_figure_is_made(tiny, name):
+    written = reproduce(name, Asked(on="tiny", seeds=(0,), columns=("A → B",)), tiny / "out", "the command")
+    assert {path.suffix for path in written} == {".json", ".md", ".png"}
+    page, said = written[-1].read_text(), kept(tiny / "out", f"{name}-on-tiny")
+    assert len(said["runs"]) == len(RECIPES[name].rows)
+    for row in RECIPES[name].rows:
+        assert f"| {row.title} |" in page
+    assert "· the paper" not in page  # its numbers are of other data
+    assert "`the command`" in page
+    assert f"{len(RECIPES[name].rows)} of " in page
+    assert all(run["hash"] and run["versions"] for run in said["runs"].values())
+
+
+@pytest.mark.parametrize("name", ["figure-moons", "figure-bias"])
+def test_figures_with_work_of_their_own(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PLACES, "digits-small", replace(PLACES["digits-small"]))
+    written = reproduce(name, Asked(quick=True, steps=160 if name == "figure-bias" else 4), tmp_path / "out", "it")
+    assert written[0].parent.name == "quick"
+    assert any(path.suffix == ".png" and path.stat().st_size > 5000 for path in written)
+    run = next(iter(kept(tmp_path / "out" / "quick", name)["runs"].values()))
+    if name == "figure-bias":
+        assert [epoch["epoch"] for epoch in run["epochs"]] == [1, 2]
+        assert "every epoch after the first" in written[-1].read_text()
+    else:
+        assert len(run["boundary"]["share"]) == 49
+
+
+def test_what_is_kept_is_not_run_again_even_without_its_folder(tiny, capsys):
+    asked = Asked(on="tiny", seeds=(0,), columns=("A → B",), rows=("DANN", "DANN +TSA"))
+    reproduce("table5", asked, tiny / "out", "it")
+    before = kept(tiny / "out", "table5-on-tiny")["runs"]
+    for path in sorted((tiny / "out" / "work").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    capsys.readouterr()
+    reproduce("table5", replace(asked, seeds=(0, 1)), tiny / "out", "it")
+    after = kept(tiny / "out", "table5-on-tiny")["runs"]
+    assert len(after) == 4
+    assert all(after[key] == run for key, run in before.items())
+    assert "2 runs to do" in capsys.readouterr().err
+    page = (tiny / "out" / "table5-on-tiny.md").read_text()
+    assert "(4 of 42 runs are there)" in page  # seven rows, two tasks, three seeds
+    assert "(2 of 3 seeds)" in page
+    assert "| not run |" in page
+
+
+def test_a_changed_setting_is_run_again(tiny, monkeypatch):
+    asked = Asked(on="tiny", seeds=(0,), columns=("A → B",), rows=("DANN",))
+    reproduce("table5", asked, tiny / "out", "it")
+    first = kept(tiny / "out", "table5-on-tiny")["runs"]["DANN | A → B | 0"]
+    monkeypatch.setitem(PLACES, "tiny", replace(PLACES["tiny"], settings={**PLACES["tiny"].settings, "lr": 0.03}))
+    reproduce("table5", asked, tiny / "out", "it")
+    assert kept(tiny / "out", "table5-on-tiny")["runs"]["DANN | A → B | 0"]["hash"] != first["hash"]
+
+
+def test_tables_share_their_runs(tiny, capsys):
+    asked = Asked(on="tiny", seeds=(0,), columns=("A → B",))
+    reproduce("table-memory", asked, tiny / "out", "it")
+    capsys.readouterr()
+    reproduce("table-samples", replace(asked, rows=("source-only", "+L_∞ and MI (TSA)")), tiny / "out", "it")
+    hashes = [
+        {run["hash"] for run in kept(tiny / "out", f"{n}-on-tiny")["runs"].values()}
+        for n in ("table-memory", "table-samples")
+    ]
+    assert hashes[1] < hashes[0]
+    assert len([*(tiny / "out" / "work" / "runs").iterdir()]) == 3
+
+
+def test_the_papers_numbers_stand_beside_ours_at_home(tiny, monkeypatch):
+    home = replace(PLACES["tiny"], tasks={"M → U": PLACES["tiny"].tasks["A → B"]})
+    monkeypatch.setitem(PLACES, "digits", home)
+    asked = Asked(seeds=(0,), rows=("source-only", "source-only +TSA"))
+    reproduce("table4", asked, tiny / "out", "it")
+    page = (tiny / "out" / "table4.md").read_text()
+    assert "| · the paper | 79.4 |" in page
+    ours = kept(tiny / "out", "table4")["runs"]["source-only +TSA | M → U | 0"]["accuracy"]
+    assert f"| · difference | {ours - 90.9:+.1f} |" in page
+    assert "mixes protocols" in page
+
+
+def test_a_cell():
+    cell = Cell((90.0, 92.0), 3, 90.5)
+    assert (cell.mean, round(cell.deviation, 3), cell.difference) == (91.0, 1.414, 0.5)
+    assert Cell((), 3, 90.5).mean is None
+    assert Cell((90.0,), 3, None).difference is None
+
+
+def test_shares_of_the_target_differ_in_nothing_but_the_rows(tiny):
+    asked = Asked(on="tiny", seeds=(0,), columns=("A → B",))
+    reproduce("table-stress", asked, tiny / "out", "it")
+    page = (tiny / "out" / "table-stress-on-tiny.md").read_text()
+    assert "oracle-stratified" in page
+    assert "uniform draw" in page
+
+
+def test_data_that_is_not_here_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TSADAPT_DATA", raising=False)
+    missing.cache_clear()
+    assert main(["reproduce", "table2"]) == 2
+    assert "office31:amazon is not here" in capsys.readouterr().err
+    lines = "\n".join(status_lines())
+    assert "data not here" in lines
+    assert "--on digits-small: " in lines
+    assert "TSADAPT_DATA is not set" in lines
+    assert main(["reproduce", "table9"]) == 2
+    assert "Unknown table or figure 'table9'" in capsys.readouterr().err
+    assert main(["reproduce"]) == 2
+    assert main(["reproduce", "table5", "--on", "nowhere"]) == 2
+    assert main(["reproduce", "table5", "--on", "digits-small", "--frozen"]) == 2
+    assert main(["reproduce", "table5", "--on", "digits-small", "--rows", "DAN"]) == 2
+    assert main(["reproduce", "table5", "--on", "digits-small", "--columns", "X → Y"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    missing.cache_clear()
+
+
+def test_the_resnet_recipes_on_a_small_copy_of_the_layout(tmp_path, monkeypatch):
+    for domain, tint in (("amazon", 40), ("webcam", 90), ("dslr", 120)):
+        write_classes(tmp_path / "data" / "office31" / domain / "images", n=4, tint=tint)
+    monkeypatch.setenv("TSADAPT_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    missing.cache_clear()
+    true = PLACES["office31"]
+    assert true.settings["backbone"] == "resnet50"
+    assert true.settings["freeze_backbone"] is False
+    assert PLACES["visda"].settings["backbone"] == "resnet101"
+    small = {**true.settings, "backbone": "test_efficientnet", "image_size": 32, "batch_size": 4, "workers": 0}
+    monkeypatch.setitem(
+        places_module.PLACES, "office31", replace(true, settings={**small, "target_batch_size": 4, "candidates": 1})
+    )
+    asked = Asked(seeds=(0,), rows=("source-only +TSA",), columns=("A → W",), steps=2, weights="none")
+    reproduce("table2", asked, tmp_path / "out", "it")
+    assert (tmp_path / "out" / "table2-2-steps.md").exists()
+    reproduce("table2", replace(asked, frozen=True), tmp_path / "out", "it")
+    page = (tmp_path / "out" / "table2-frozen-2-steps.md").read_text()
+    assert "frozen test_efficientnet features" in page
+    assert "· the paper" not in page  # another protocol
+    missing.cache_clear()
+
+
+def test_quick_from_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    line = ["reproduce", "table4", "--quick", "--steps", "3", "--rows", "source-only", "--out", "here"]
+    assert main(line) == 0
+    said = capsys.readouterr()
+    assert "| source-only | **" in said.out
+    assert "written: " in said.err
+    assert main([*line, "--only-collect"]) == 0
+
+
+def test_frozen_has_another_protocol():
+    assert place_named("office-home", frozen=True).settings["freeze_backbone"] is True
+    assert place_named("office-home", frozen=True).protocol != place_named("office-home").protocol
