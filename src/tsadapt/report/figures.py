@@ -6,10 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from tsadapt.engine.files import write_atomically
 
-__all__ = ["Boundary", "draw_boundaries", "draw_comparison", "draw_curves", "draw_plane", "draw_sensitivity"]
+__all__ = [
+    "Boundary",
+    "as_pixels",
+    "draw_boundaries",
+    "draw_comparison",
+    "draw_curves",
+    "draw_plane",
+    "draw_sensitivity",
+    "write_sheet",
+]
 
 SOURCE, TARGET = "#1e66b4", "#c62828"
 """Blue and red, as the paper has them."""
@@ -121,6 +131,28 @@ def draw_plane(panels: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> 
         axis.set(title=title, xticks=(), yticks=())
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     _write(figure, path)
+
+
+def write_sheet(images: Tensor, path: Path, columns: int = 8, scale: int = 2) -> None:
+    """Images (N, channels, H, W) with values from −1 to 1 as one PNG, row by row."""
+    from PIL import Image
+
+    n, _, height, width = images.shape
+    rows = -(-n // columns)
+    pixels = np.full((rows * (height + 2), columns * (width + 2), 3), 255, dtype=np.uint8)
+    for i, image in enumerate(as_pixels(images)):
+        top, left = i // columns * (height + 2), i % columns * (width + 2)
+        pixels[top : top + height, left : left + width] = image
+    sheet = Image.fromarray(pixels)
+    buffer = io.BytesIO()
+    sheet.resize((scale * sheet.width, scale * sheet.height), Image.Resampling.NEAREST).save(buffer, "PNG")
+    write_atomically(path, buffer.getvalue())
+
+
+def as_pixels(images: Tensor) -> np.ndarray:
+    """Images from −1 to 1 (N, channels, H, W) → (N, H, W, 3) as bytes; grey ones get three equal channels."""
+    colours = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
+    return ((colours.detach().cpu().clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
 
 
 def _pyplot() -> Any:
