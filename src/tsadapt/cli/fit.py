@@ -124,6 +124,8 @@ class Fit:
     """TOML file with settings, such as a run's config.toml; what is given here takes precedence."""
     tensorboard: bool = False
     """Write TensorBoard events too (extra: track)."""
+    keep_memory: bool = False
+    """Keep TSA's memory in the run's folder, for pictures of augmented features."""
     quiet: bool = False
     """No progress."""
 
@@ -165,7 +167,12 @@ class Fit:
 
         try:
             out, metrics = fit(
-                config, self.out, overwrite=self.overwrite, quiet=self.quiet, tensorboard=self.tensorboard
+                config,
+                self.out,
+                overwrite=self.overwrite,
+                quiet=self.quiet,
+                tensorboard=self.tensorboard,
+                keep_memory=self.keep_memory,
             )
         except Interrupted as stopped:
             print(f"tsadapt: {stopped}", file=sys.stderr)

@@ -127,7 +127,7 @@ class Sweep(Fit):
                 needs = "--tsa" if name == "lambda0" else "--mi"
                 raise UserError(f"--grid sweeps {name}, but nothing uses it without {needs}.")
         study = Search(base, axes, out, self.storage) if search == "optuna" else None
-        how = How(self.overwrite, self.tensorboard)
+        how = How(self.overwrite, self.tensorboard, self.keep_memory)
         try:
             print("source-only, to compare with …", file=sys.stderr, flush=True)
             judged_by = train(reference, how, quiet=self.quiet)["judged_by"]

@@ -21,6 +21,7 @@ OURS = (
     "model",
     "predictions",
     "candidates",
+    "memory.safetensors",
     "tensorboard",
 )
 """What a run folder holds; `overwrite` removes these and nothing else."""

@@ -18,6 +18,7 @@ from tsadapt.engine import checkpoint
 from tsadapt.engine.candidates import Candidates, predictions_file
 from tsadapt.engine.evaluate import Predicted, score
 from tsadapt.engine.files import number, write_json
+from tsadapt.engine.kept_memory import has_memory, save_memory
 from tsadapt.engine.loop import NotFiniteError, Training
 from tsadapt.engine.place import check_place, claim
 from tsadapt.engine.progress import StepProgress
@@ -48,13 +49,17 @@ def fit(
     overwrite: bool = False,
     quiet: bool = False,
     tensorboard: bool = False,
+    keep_memory: bool = False,
     watch: Callable[[Training], None] | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Train what the config says into the folder `out` (runs/HASH unless told); the folder, and its metrics.
 
     A folder with the same config is resumed, or found done; one with another config is refused unless `overwrite`.
-    `watch` is called with the training after every logged step, and must leave it as it is.
+    `watch` is called with the training after every logged step, and must leave it as it is. `keep_memory` writes TSA's
+    memory of both domains into the folder, also of a run that is done.
     """
+    if keep_memory and (config.source_term == "ce" or config.estimator != "memory"):
+        raise UserError("there is no memory to keep: --keep-memory is for --tsa with --estimator memory.")
     if out is not None:
         check_place(out, config, overwrite)
     task = make_task(config, _say, quiet)
@@ -69,7 +74,7 @@ def fit(
     done = out / "metrics.json"
     if done.exists():
         metrics: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
-        if metrics["judged_by"] == _judged_by(task):
+        if metrics["judged_by"] == _judged_by(task) and (not keep_memory or has_memory(out)):
             _say(f"done already: {out}")
             return out, metrics
         # Trained, but judged by other labels than are here now: only the last part is done again.
@@ -87,6 +92,8 @@ def fit(
             training.fill_memory()  # a Ctrl-C in here stops at once: there is nothing to save yet
         with stop_signals() as stop, StepProgress(training.steps, training.at, quiet) as progress:
             _train(training, out, records, candidates, progress, stop, tracker, watch)
+        if keep_memory:
+            save_memory(out, training.source_term)
         if not predictions_file(out, training.at).exists():  # trained to its end by an older version
             candidates.take(training)
         return out, _finish(task, training, candidates, out)

@@ -7,8 +7,18 @@ from typing import Any
 
 from tsadapt.analysis.bound import bound_ingredients
 from tsadapt.analysis.embedding import plane_of_run
+from tsadapt.config import RunConfig
+from tsadapt.recipes.augmented import augmented_images, tell_augmented
 from tsadapt.recipes.extras import bound_table, costs, footprints
-from tsadapt.recipes.figures import boundary_of_run, draw_bias, draw_moons, draw_planes, draw_surfaces, watch_bias
+from tsadapt.recipes.figures import (
+    boundary_of_run,
+    draw_bias,
+    draw_moons,
+    draw_planes,
+    draw_surfaces,
+    tell_bias,
+    watch_bias,
+)
 from tsadapt.recipes.rows import ABLATION, MEMORY, SAMPLES, STRESS, TSA, Row, base_rows
 from tsadapt.recipes.table import Kept, Measure
 
@@ -23,7 +33,8 @@ class Recipe:
     """A table or figure: its rows, where the paper makes it, and what is made of the runs beside their accuracies.
 
     `measure` adds to what is kept of a run; `extra` gives a section of the page and its numbers; `draw` makes the
-    picture where it is not the common one. `alone` does the work of a run by itself, in place of a training.
+    picture where it is not the common one. `alone` does the work of a run by itself, given a folder to work in and the
+    path (without suffix) of its pictures; `tell` makes a section of what was kept.
     """
 
     what: str
@@ -34,7 +45,8 @@ class Recipe:
     measure: Measure | None = None
     extra: Callable[..., tuple[str, dict[str, Any]]] | None = None
     draw: Callable[[Kept, list[Row], Path], None] | None = None
-    alone: Callable[..., dict[str, Any]] | None = None
+    alone: Callable[[RunConfig, Path, Path], dict[str, Any]] | None = None
+    tell: Callable[[Kept], str] | None = None
     elsewhere: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -61,8 +73,12 @@ RECIPES = {
     ),
     "figure-bias": Recipe(
         "how far the memory's and the iterative estimates lie from the ideal, epoch by epoch", "office31",
-        [Row("source-only +TSA", TSA)], columns=("D → A",), alone=watch_bias, draw=draw_bias,
+        [Row("source-only +TSA", TSA)], columns=("D → A",), alone=watch_bias, draw=draw_bias, tell=tell_bias,
         elsewhere={"pacs": ("P → C",), "digits": ("U → M",), "digits-small": ("UCI → MNIST-5k",)},
+    ),
+    "figure-augmented": Recipe(
+        "augmented features as images, by a WGAN-GP and reverse mapping", "digits",
+        [Row("source-only +TSA", TSA)], columns=("SV → M",), seeds=(0,), alone=augmented_images, tell=tell_augmented,
     ),
     "figure-sensitivity": Recipe(
         "accuracy over λ0 and β, base CDAN+E", "office-home",

@@ -61,7 +61,7 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
     not_run: dict[str, str] = {}
     if not asked.only_collect:
         if recipe.alone is not None:
-            not_run = _alone(recipe, jobs, kept, save)
+            not_run = _alone(recipe, jobs, kept, save, folder, stem)
         else:
             not_run = run_jobs(jobs, kept, folder / "work", asked.jobs, save, recipe.measure)
     kept = {job.key: kept[job.key] for job in whole if job.key in kept} | {
@@ -86,8 +86,7 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
     if recipe.draw is not None:
         picture = folder / f"{stem}.png"
         recipe.draw(kept, recipe.rows, picture)
-        if picture not in written and picture.exists():
-            written.append(picture)
+    written += [picture for picture in _pictures(folder, stem) if picture not in written]
     write_kept(path, {**said, "extra": extra}, kept)
     page = _page(
         name, recipe, place, command, sections, whole, kept, not_run, paper.note if paper else "", folder, stem
@@ -142,7 +141,7 @@ def _stem(name: str, recipe: Recipe, asked: Asked) -> str:
     return f"{name}{where}{frozen}{steps}"
 
 
-def _alone(recipe: Recipe, jobs: list[Job], kept: Kept, save: Any) -> dict[str, str]:
+def _alone(recipe: Recipe, jobs: list[Job], kept: Kept, save: Any, folder: Path, stem: str) -> dict[str, str]:
     """Runs that a recipe does by itself."""
     not_run = {}
     assert recipe.alone is not None
@@ -152,7 +151,7 @@ def _alone(recipe: Recipe, jobs: list[Job], kept: Kept, save: Any) -> dict[str, 
             not_run[job.key] = why
         elif kept.get(job.key, {}).get("hash") != job.config.hash():
             print(f"{job.key} …", file=sys.stderr, flush=True)
-            kept[job.key] = {"hash": job.config.hash(), **recipe.alone(job.config)}
+            kept[job.key] = {"hash": job.config.hash(), **recipe.alone(job.config, folder / "work", folder / stem)}
             save(kept)
     return not_run
 
@@ -184,6 +183,10 @@ def _selected(jobs: list[Job], kept: Kept, rows: list[Row], columns: list[str]) 
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
+def _pictures(folder: Path, stem: str) -> list[Path]:
+    return [path for path in (folder / f"{stem}.png", folder / f"{stem}-strip.png") if path.exists()]
+
+
 def _page(
     name: str, recipe: Recipe, place: Place, command: str, sections: list[str], jobs: list[Job], kept: Kept,
     not_run: dict[str, str], note: str, folder: Path, stem: str,
@@ -198,9 +201,9 @@ def _page(
     ]
     if recipe.alone is not None:
         parts[1] = f"On {place.title}: {place.protocol} ({done} of {len(jobs)} runs are there)."
-        parts.append(_closer(kept))
-    if (folder / f"{stem}.png").exists():
-        parts.append(f"![{name}]({stem}.png)")
+    if recipe.tell is not None:
+        parts.append(recipe.tell(kept))
+    parts += [f"![{picture.stem}]({picture.name})" for picture in _pictures(folder, stem)]
     if note:
         parts.append(note)
     if not_run:
@@ -211,15 +214,6 @@ def _page(
     hashes = f"hashes and settings: [{stem}.json]({stem}.json)"
     parts.append(f"Made by `{command}`; {hashes}{'; ' if told else ''}{told}.")
     return "\n\n".join(parts) + "\n"
-
-
-def _closer(kept: Kept) -> str:
-    runs = [run["memory_is_closer_after_the_first_epoch"] for run in kept.values()]
-    count = {what: sum(run[what] for run in runs) for what in ("mean_difference", "covariance")}
-    return (
-        f"The memory's estimate is closer to the ideal than the iterative one at every epoch after the first in"
-        f" {count['mean_difference']} of {len(runs)} runs for Δμ, and in {count['covariance']} of {len(runs)} for Σ."
-    )
 
 
 def _say_not_run(not_run: dict[str, str]) -> None:

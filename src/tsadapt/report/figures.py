@@ -18,6 +18,8 @@ __all__ = [
     "draw_curves",
     "draw_plane",
     "draw_sensitivity",
+    "pyplot",
+    "write_figure",
     "write_sheet",
 ]
 
@@ -30,7 +32,7 @@ def draw_comparison(runs: dict[str, dict[str, Any]], classes: tuple[str, ...], t
 
     `runs` maps a name to what `score` said of the target, with labels.
     """
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(1, len(runs) + 1, figsize=(3.6 * (len(runs) + 1), 3.9), layout="constrained")
     accuracies = [100 * run["accuracy"] for run in runs.values()]
     bars = axes[0].bar(list(runs), accuracies, color=["#90a4ae", "#64b5f6", "#1565c0"][: len(runs)])
@@ -45,7 +47,7 @@ def draw_comparison(runs: dict[str, dict[str, Any]], classes: tuple[str, ...], t
         axis.set(title=name, xlabel="predicted", ylabel="true", xticks=ticks, yticks=ticks)
         axis.set_xticklabels(classes, rotation=0 if max(map(len, classes)) < 3 else 90)
         axis.set_yticklabels(classes)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def draw_sensitivity(surfaces: dict[str, dict[str, Any]], path: Path) -> None:
@@ -55,7 +57,7 @@ def draw_sensitivity(surfaces: dict[str, dict[str, Any]], path: Path) -> None:
     """
     from matplotlib.patches import Rectangle
 
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(
         1, len(surfaces), figsize=(3.3 * len(surfaces), 3.8), layout="constrained", squeeze=False
     )
@@ -73,12 +75,12 @@ def draw_sensitivity(surfaces: dict[str, dict[str, Any]], path: Path) -> None:
         axis.set_xticks(range(len(surface["columns"])), surface["columns"])
         axis.set_yticks(range(len(surface["rows"])), surface["rows"])
         axis.set(xlabel="β", ylabel="λ₀", title=f"{task}\nsource-only {surface['source_only']:.1f}")
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def draw_curves(panels: dict[str, dict[str, Any]], x: str, y: str, path: Path) -> None:
     """Several curves over 1, 2, …, a panel for each group of them."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.3), layout="constrained", squeeze=False)
     for axis, (title, curves) in zip(axes[0], panels.items(), strict=True):
         for (name, values), colour in zip(curves.items(), ("#e65100", SOURCE, "#2e7d32"), strict=False):
@@ -86,7 +88,7 @@ def draw_curves(panels: dict[str, dict[str, Any]], x: str, y: str, path: Path) -
         axis.set(title=title, xlabel=x, ylabel=y, ylim=(0, None))
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Boundary:
 
 def draw_boundaries(panels: dict[str, Boundary], x_s: np.ndarray, y_s: np.ndarray, x_t: np.ndarray, path: Path) -> None:
     """Where networks of two inputs see which class, with the source's points by class and the target's in blue."""
-    plt = _pyplot()
+    plt = pyplot()
     wide = min(len(panels), 3)
     high = -(-len(panels) // wide)
     figure, axes = plt.subplots(
@@ -118,19 +120,19 @@ def draw_boundaries(panels: dict[str, Boundary], x_s: np.ndarray, y_s: np.ndarra
         axis.scatter(*x_t.T, s=5, color=SOURCE, alpha=0.6, label="target")
         axis.set(title=title, xticks=(), yticks=(), xlim=extent[:2], ylim=extent[2:])
     figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def draw_plane(panels: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
     """Points of the source (blue) and of the target (red) in a plane, a panel for each name."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(1, len(panels), figsize=(3.3 * len(panels), 3.6), layout="constrained", squeeze=False)
     for axis, (title, (source, target)) in zip(axes[0], panels.items(), strict=True):
         axis.scatter(*source.T, s=4, color=SOURCE, alpha=0.6, label="source")
         axis.scatter(*target.T, s=4, color=TARGET, alpha=0.6, label="target")
         axis.set(title=title, xticks=(), yticks=())
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def write_sheet(images: Tensor, path: Path, columns: int = 8, scale: int = 2) -> None:
@@ -155,7 +157,8 @@ def as_pixels(images: Tensor) -> np.ndarray:
     return ((colours.detach().cpu().clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """Matplotlib without a screen."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -164,7 +167,8 @@ def _pyplot() -> Any:
     return plt
 
 
-def _write(figure: Any, path: Path) -> None:
+def write_figure(figure: Any, path: Path) -> None:
+    """Save a figure as PNG, whole or not at all, and let it go."""
     from matplotlib import pyplot as plt
 
     buffer = io.BytesIO()

@@ -31,6 +31,7 @@ class How:
 
     overwrite: bool = False
     tensorboard: bool = False
+    keep_memory: bool = False
 
 
 AS_USUAL = How()
@@ -60,7 +61,10 @@ def run_all(
 
 def train(one: Planned, how: How, quiet: bool) -> dict[str, Any]:
     """Train one run here and now; its metrics."""
-    return fit(one.config, one.out, quiet=quiet, overwrite=how.overwrite, tensorboard=how.tensorboard)[1]
+    return fit(
+        one.config, one.out, quiet=quiet, overwrite=how.overwrite, tensorboard=how.tensorboard,
+        keep_memory=how.keep_memory and one.config.source_term != "ce",
+    )[1]  # fmt: skip
 
 
 def _one_by_one(todo: list[Planned], how: How) -> Iterator[tuple[Planned, str]]:
