@@ -47,7 +47,7 @@ def test_every_table_and_figure_is_made(tiny, name):
         assert f"| {row.title} |" in page
     assert "· the paper" not in page  # its numbers are of other data
     assert "`the command`" in page
-    assert f"{len(RECIPES[name].rows)} of " in page
+    assert f" {len(RECIPES[name].rows)} of " in page
     assert all(run["hash"] and run["versions"] for run in said["runs"].values())
 
 
@@ -79,7 +79,7 @@ def test_what_is_kept_is_not_run_again_even_without_its_folder(tiny, capsys):
     assert all(after[key] == run for key, run in before.items())
     assert "2 runs to do" in capsys.readouterr().err
     page = (tiny / "out" / "table5-on-tiny.md").read_text()
-    assert "(4 of 42 runs are there)" in page  # seven rows, two tasks, three seeds
+    assert " 4 of 42 runs are there." in page  # seven rows, two tasks, three seeds
     assert "(2 of 3 seeds)" in page
     assert "| not run |" in page
 

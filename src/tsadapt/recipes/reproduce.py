@@ -1,6 +1,5 @@
 """A table or figure from its recipe: run or resume what is behind it, collect, and write it beside the paper's."""
 
-import json
 import os
 import sys
 from collections.abc import Iterable
@@ -8,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tsadapt.engine.files import write_atomically
+from tsadapt.engine.files import write_atomically, write_json
 from tsadapt.errors import UserError, unknown
 from tsadapt.recipes.catalogue import RECIPES, Recipe
 from tsadapt.recipes.places import PLACES, Place, missing, place_named
 from tsadapt.recipes.published import published
 from tsadapt.recipes.rows import Row
-from tsadapt.recipes.table import Job, Kept, cells, make_jobs, read_kept, run_jobs, shortened, write_kept
+from tsadapt.recipes.table import Job, Kept, cells, make_jobs, read_kept, run_jobs, shortened
 from tsadapt.report.paper import draw_rows, markdown_table
 
 __all__ = ["Asked", "reproduce", "status_lines"]
@@ -44,55 +43,55 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
         raise UserError(unknown("table or figure", name, RECIPES))
     recipe = RECIPES[name]
     place, columns, seeds = _scene(recipe, asked)
-    rows = _filtered(recipe.rows, asked.rows)
-    stem = _stem(name, recipe, asked)
-    folder = out / "quick" if asked.quick else out
+    folder, stem = out / "quick" if asked.quick else out, _stem(name, recipe, asked)
     path = folder / f"{stem}.json"
-    kept = read_kept(path)
-    jobs = make_jobs(place, rows, columns, seeds)
-    whole = make_jobs(place, recipe.rows, _columns(recipe, asked, place), recipe.seeds if not asked.quick else seeds)
-    at_home = asked.on in (None, recipe.home) and not asked.frozen and not asked.quick
-    paper = published().get(name) if at_home else None
+    kept, extra = read_kept(path)
+    jobs = make_jobs(place, _filtered(recipe.rows, asked.rows), columns, seeds)
     said = {"name": name, "title": recipe.what, "data": place.title, "protocol": place.protocol, "command": command}
 
     def save(so_far: Kept) -> None:
-        write_kept(path, said, so_far)
+        write_json(path, {**said, "extra": extra, "runs": so_far})
 
     not_run: dict[str, str] = {}
-    if not asked.only_collect:
-        if recipe.alone is not None:
-            not_run = _alone(recipe, jobs, kept, save, folder, stem)
-        else:
-            not_run = run_jobs(jobs, kept, folder / "work", asked.jobs, save, recipe.measure)
-    kept = {job.key: kept[job.key] for job in whole if job.key in kept} | {
-        key: run for key, run in kept.items() if key not in {job.key for job in whole}
-    }
+    if not asked.only_collect and recipe.alone is not None:
+        not_run = _alone(recipe, jobs, kept, save, folder, stem)
+    elif not asked.only_collect:
+        not_run = run_jobs(jobs, kept, folder / "work", asked.jobs, save, recipe.measure)
     _say_not_run(not_run)
+    all_columns = [*dict.fromkeys([*_columns(recipe, asked, place), *columns])]
+    whole = make_jobs(place, recipe.rows, all_columns, seeds if asked.quick else sorted({*recipe.seeds, *seeds}))
+    # What was measured under other settings than today's is no part of the table.
+    kept = {job.key: kept[job.key] for job in whole if kept.get(job.key, {}).get("hash") == job.config.hash()}
     if not kept:
         raise UserError(f"nothing of {name} could be run here: {next(iter(not_run.values()), 'nothing was asked for')}")
-    columns = [c for c in _columns(recipe, asked, place) if any(f" | {c} | " in key for key in kept)]
-    written = [path]
-    extra: dict[str, Any] = _extra_before(path)
-    sections = []
+    at_home = asked.on in (None, recipe.home) and not asked.frozen and not asked.quick
+    paper = published().get(name) if at_home else None
+    sections, picture = [], folder / f"{stem}.png"
     if recipe.alone is None:
-        table = cells(whole, kept, recipe.rows, [*_columns(recipe, asked, place)], paper, place.measure)
-        sections.append(markdown_table(table))
-        sections.append(_selected(whole, kept, recipe.rows, columns))
-        draw_rows(table, f"{name}, {place.title}: target accuracy, %", folder / f"{stem}.png")
-        written.append(folder / f"{stem}.png")
+        table = cells(whole, kept, recipe.rows, all_columns, paper, place.measure)
+        sections += [markdown_table(table), _selected(whole, kept, recipe.rows)]
+        draw_rows(table, f"{name}, {place.title}: target accuracy, %", picture)
     if recipe.extra is not None:
-        text, extra = recipe.extra(place, recipe.rows, columns, kept, extra)
+        done = [c for c in all_columns if any(f" | {c} | " in key for key in kept)]
+        text, extra = recipe.extra(place, recipe.rows, done, kept, extra)
         sections.append(text)
     if recipe.draw is not None:
-        picture = folder / f"{stem}.png"
         recipe.draw(kept, recipe.rows, picture)
-    written += [picture for picture in _pictures(folder, stem) if picture not in written]
-    write_kept(path, {**said, "extra": extra}, kept)
-    page = _page(
-        name, recipe, place, command, sections, whole, kept, not_run, paper.note if paper else "", folder, stem
-    )
-    write_atomically(folder / f"{stem}.md", page)
-    return [*written, folder / f"{stem}.md"]
+    if recipe.tell is not None:
+        sections.append(recipe.tell(kept))
+    save(kept)
+    pictures = [p for p in (picture, folder / f"{stem}-strip.png") if p.exists()]
+    head = f"## {name}: {recipe.what}\n\nOn {place.title}: {place.protocol}."
+    judged = " Target accuracy, %, last step, mean ± deviation over seeds." if recipe.alone is None else ""
+    sections = [f"{head}{judged} {len(kept)} of {len(whole)} runs are there.", *sections]
+    sections += [f"![{p.stem}]({p.name})" for p in pictures]
+    sections.append(paper.note if paper is not None else "")
+    if not_run:
+        sections.append(f"Not run here ({len(not_run)} runs): {' '.join(dict.fromkeys(not_run.values()))}")
+    sections.append(_made_by(command, stem, kept))
+    page = folder / f"{stem}.md"
+    write_atomically(page, "\n\n".join(section for section in sections if section) + "\n")
+    return [path, *pictures, page]
 
 
 def _scene(recipe: Recipe, asked: Asked) -> tuple[Place, list[str], tuple[int, ...]]:
@@ -156,14 +155,7 @@ def _alone(recipe: Recipe, jobs: list[Job], kept: Kept, save: Any, folder: Path,
     return not_run
 
 
-def _extra_before(path: Path) -> dict[str, Any]:
-    """What an extra section measured in an earlier call, so that a page can be made anew without measuring again."""
-    said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    found: dict[str, Any] = said.get("extra", {})
-    return found
-
-
-def _selected(jobs: list[Job], kept: Kept, rows: list[Row], columns: list[str]) -> str:
+def _selected(jobs: list[Job], kept: Kept, rows: list[Row]) -> str:
     """The step that validators select without labels, and the best one by target labels, beside the last."""
     lines = ["| mean over tasks and seeds | last step | selected without labels | oracle (best by target labels) |"]
     lines.append("|---|---|---|---|")
@@ -183,43 +175,17 @@ def _selected(jobs: list[Job], kept: Kept, rows: list[Row], columns: list[str]) 
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
-def _pictures(folder: Path, stem: str) -> list[Path]:
-    return [path for path in (folder / f"{stem}.png", folder / f"{stem}-strip.png") if path.exists()]
-
-
-def _page(
-    name: str, recipe: Recipe, place: Place, command: str, sections: list[str], jobs: list[Job], kept: Kept,
-    not_run: dict[str, str], note: str, folder: Path, stem: str,
-) -> str:  # fmt: skip
-    """The Markdown of a table or figure."""
-    done = sum(job.key in kept for job in jobs)
-    parts = [
-        f"## {name}: {recipe.what}",
-        f"On {place.title}: {place.protocol}. Target accuracy, %, last step, mean ± deviation over seeds"
-        f" ({done} of {len(jobs)} runs are there).",
-        *[section for section in sections if section],
-    ]
-    if recipe.alone is not None:
-        parts[1] = f"On {place.title}: {place.protocol} ({done} of {len(jobs)} runs are there)."
-    if recipe.tell is not None:
-        parts.append(recipe.tell(kept))
-    parts += [f"![{picture.stem}]({picture.name})" for picture in _pictures(folder, stem)]
-    if note:
-        parts.append(note)
-    if not_run:
-        why = dict.fromkeys(not_run.values())
-        parts.append(f"Not run here ({len(not_run)} runs): " + " ".join(why))
-    versions: dict[str, str] = next((run["versions"] for run in kept.values() if "versions" in run), {})
-    told = ", ".join(f"{package} {number}" for package, number in versions.items())
-    hashes = f"hashes and settings: [{stem}.json]({stem}.json)"
-    parts.append(f"Made by `{command}`; {hashes}{'; ' if told else ''}{told}.")
-    return "\n\n".join(parts) + "\n"
-
-
 def _say_not_run(not_run: dict[str, str]) -> None:
     for why in dict.fromkeys(not_run.values()):
         keys = [key for key, reason in not_run.items() if reason == why]
         print(f"not run ({len(keys)}): {keys[0]}{', …' if len(keys) > 1 else ''}: {why}", file=sys.stderr)
+
+
+def _made_by(command: str, stem: str, kept: Kept) -> str:
+    """Where the numbers come from."""
+    versions: dict[str, str] = next((run["versions"] for run in kept.values() if "versions" in run), {})
+    told = "".join(f", {package} {number}" for package, number in versions.items())
+    return f"Made by `{command}`; settings and hashes: [{stem}.json]({stem}.json){told}."
 
 
 def expected_time(recipe: Recipe, place: Place, columns: Iterable[str]) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tsadapt.config import RunConfig
-from tsadapt.engine.files import write_json
 from tsadapt.errors import UserError, counted, unknown
 from tsadapt.recipes.places import Place, missing
 from tsadapt.recipes.published import Published
@@ -56,15 +55,15 @@ def make_jobs(place: Place, rows: Iterable[Row], columns: Iterable[str], seeds: 
     ]
 
 
-def read_kept(path: Path) -> Kept:
-    """What an earlier call measured; nothing if there was none."""
+def read_kept(path: Path) -> tuple[Kept, dict[str, Any]]:
+    """What an earlier call measured, of its runs and beside them; nothing if there was none."""
     if not path.is_file():
-        return {}
+        return {}, {}
     try:
-        kept: Kept = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return said["runs"], said.get("extra", {})
     except (ValueError, KeyError) as error:
         raise UserError(f"{path} is not what reproduce writes: {error}. Choose another --out.") from error
-    return kept
 
 
 def run_jobs(
@@ -207,8 +206,3 @@ def shortened(place: Place, steps: int) -> Place:
         of_task={name: {**given, "steps": steps} for name, given in place.of_task.items()},
         protocol=f"{place.protocol} (shortened to {steps} steps, for a first look)",
     )
-
-
-def write_kept(path: Path, said: dict[str, Any], kept: Kept) -> None:
-    """Results with all that they depend on."""
-    write_json(path, {**said, "runs": kept})
