@@ -61,7 +61,7 @@ def test_figures_with_work_of_their_own(tmp_path, monkeypatch, name):
     run = next(iter(kept(tmp_path / "out" / "quick", name)["runs"].values()))
     if name == "figure-bias":
         assert [epoch["epoch"] for epoch in run["epochs"]] == [1, 2]
-        assert "every epoch after the first" in written[-1].read_text()
+        assert "at every epoch after the first" in written[-1].read_text()
     else:
         assert len(run["boundary"]["share"]) == 49
 
@@ -186,6 +186,23 @@ def test_quick_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert "| source-only | **" in said.out
     assert "written: " in said.err
     assert main([*line, "--only-collect"]) == 0
+
+
+def test_neighbours_of_photographs(tmp_path, monkeypatch):
+    for domain, tint in (("amazon", 40), ("webcam", 90)):
+        write_classes(tmp_path / "data" / "office-caltech-10" / domain, n=4, tint=tint)
+    (tmp_path / "data" / "office-caltech-10" / "webcam" / "bee" / "00.png").write_bytes(b"damaged")
+    monkeypatch.setenv("TSADAPT_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    missing.cache_clear()
+    place = PLACES["office-caltech-images"]
+    small = {**place.settings, "backbone": "test_efficientnet", "image_size": 32, "steps": 4, "candidates": 1}
+    monkeypatch.setitem(PLACES, "office-caltech-images", replace(place, settings=small))
+    written = reproduce("figure-neighbours", Asked(on="office-caltech-images", weights="none"), tmp_path / "out", "it")
+    page = written[-1].read_text()
+    assert "(oracle)" in page
+    assert (tmp_path / "out" / "figure-neighbours-on-office-caltech-images.png").stat().st_size > 5000
+    missing.cache_clear()
 
 
 def test_frozen_has_another_protocol():

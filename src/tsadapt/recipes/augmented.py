@@ -13,18 +13,19 @@ from tsadapt.analysis.augment import Augmenter
 from tsadapt.analysis.neighbours import nearest
 from tsadapt.analysis.reverse_mapping import Extractor, Search, reconstruct, search_feature
 from tsadapt.analysis.wgan_gp import GanConfig, images_for_gan, train_gan
-from tsadapt.config import RunConfig
+from tsadapt.config import RunConfig, read_config
 from tsadapt.data.loader import seeded
 from tsadapt.engine.kept_memory import load_memory
 from tsadapt.engine.run import fit
 from tsadapt.engine.saved import load_model
-from tsadapt.engine.task import Task, make_task
+from tsadapt.engine.task import make_task
 from tsadapt.errors import UserError
+from tsadapt.recipes.neighbours import rows_of_each_class
 from tsadapt.recipes.table import Kept
 from tsadapt.report.augmented import draw_augmented, draw_strip
 from tsadapt.report.figures import write_sheet
 
-__all__ = ["AugmentedSettings", "augmented_images", "tell_augmented"]
+__all__ = ["AugmentedSettings", "augmented_images", "augmented_images_of_run", "tell_augmented"]
 
 GAN, FIRST, SECOND = GanConfig(), Search(steps=1500, lr=0.05), Search(steps=800, lr=0.05)
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -43,6 +44,7 @@ class AugmentedSettings:
     shown: int = 2
 
 
+STANDARD = AugmentedSettings()
 QUICK = AugmentedSettings(
     GanConfig(width=4, steps=3, batch_size=8),
     Search(steps=8, lr=0.05),
@@ -52,25 +54,33 @@ QUICK = AugmentedSettings(
 )
 
 
-def augmented_images(
-    config: RunConfig, work: Path, beside: Path, settings: AugmentedSettings | None = None
-) -> dict[str, Any]:
-    """Train the run and the generator (or find them in `work`), search the images, and write BESIDE.png and more.
-
-    The numbers are over `of_class` source images of each class, drawn at random and not chosen.
-    """
-    quick = (config.steps or 0) < 500
-    settings = settings or (QUICK if quick else AugmentedSettings())
+def augmented_images(config: RunConfig, work: Path, beside: Path) -> dict[str, Any]:
+    """Train the run (or find it in `work`) with its memory kept, and make its picture."""
     run, _ = fit(config, work / "runs" / config.hash(), quiet=True, keep_memory=True)
+    quick = (config.steps or 0) < 500
+    return augmented_images_of_run(run, work / "generators", beside, QUICK if quick else STANDARD)
+
+
+def augmented_images_of_run(
+    run: Path, generators: Path, beside: Path, settings: AugmentedSettings | None = None
+) -> dict[str, Any]:
+    """BESIDE.png and BESIDE-strip.png of a run of small images that has kept its memory; the numbers beside them.
+
+    The generator of its source images is trained in a folder of `generators`, or found there. The numbers are over
+    `of_class` source images of each class, drawn at random and not chosen.
+    """
+    settings = settings or STANDARD
+    config = read_config(run / "config.toml")
     task, saved = make_task(config), load_model(run, torch.device("cpu"))
     if saved.eyes is not None or task.source.train.kind != "image":
         raise UserError("augmented images are drawn for small images such as digits; for others see their neighbours.")
     pixels = task.source.train.tensor
     gan = replace(settings.gan, seed=config.seed)
-    generator = train_gan(pixels, gan, work / "generators" / _name(config.source, pixels, gan), sheet=write_sheet)
+    generator = train_gan(pixels, gan, generators / _name(config.source, pixels, gan), sheet=write_sheet)
     extractor, augmenter = Extractor(saved.model, pixels.shape[-1]), Augmenter(*load_memory(run))
 
-    rows, labels = _rows(task, settings.of_class, config.seed)
+    assert task.source.train.y is not None
+    rows, labels = rows_of_each_class(task.source.train.y, len(task.classes), settings.of_class, config.seed)
     images = images_for_gan(pixels[rows])
     with torch.no_grad():
         f = extractor.features(images)
@@ -119,17 +129,6 @@ def tell_augmented(kept: Kept) -> str:
         *(f"| {what} | {value} |" for what, value in run["numbers"].items()),
     ]
     return "\n".join(lines)
-
-
-def _rows(task: Task, of_class: int, seed: int) -> tuple[list[int], Tensor]:
-    """So many source rows of each class, at random, and their labels."""
-    y = task.source.train.y
-    assert y is not None
-    random, rows = seeded(seed, 31), list[int]()
-    for c in range(len(task.classes)):
-        mine = (y == c).nonzero()[:, 0]
-        rows += mine[torch.randperm(len(mine), generator=random)[:of_class]].tolist()
-    return rows, y[rows]
 
 
 @torch.no_grad()

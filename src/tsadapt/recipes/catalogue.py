@@ -19,6 +19,7 @@ from tsadapt.recipes.figures import (
     tell_bias,
     watch_bias,
 )
+from tsadapt.recipes.neighbours import tell_neighbours, train_and_find_neighbours
 from tsadapt.recipes.rows import ABLATION, MEMORY, SAMPLES, STRESS, TSA, Row, base_rows
 from tsadapt.recipes.table import Kept, Measure
 
@@ -79,6 +80,11 @@ RECIPES = {
     "figure-augmented": Recipe(
         "augmented features as images, by a WGAN-GP and reverse mapping", "digits",
         [Row("source-only +TSA", TSA)], columns=("SV → M",), seeds=(0,), alone=augmented_images, tell=tell_augmented,
+    ),
+    "figure-neighbours": Recipe(
+        "augmented features by the real images nearest to them, without a generator", "digits",
+        [Row("source-only +TSA", TSA)], columns=("SV → M",), seeds=(0,), alone=train_and_find_neighbours,
+        tell=tell_neighbours, elsewhere={"office-caltech": ("A → W",)},
     ),
     "figure-sensitivity": Recipe(
         "accuracy over λ0 and β, base CDAN+E", "office-home",
