@@ -79,9 +79,23 @@ def boundary_of_run(run: Path) -> dict[str, Any]:
         "boundary": {
             "low": low.round(3).tolist(),
             "high": high.round(3).tolist(),
-            "share": share.reshape(GRID[1], GRID[0]).round(2).tolist(),
+            "share": packed(share.reshape(GRID[1], GRID[0])),
         }
     }
+
+
+def packed(shares: np.ndarray) -> list[str]:
+    """Numbers from 0 to 1 as one printable character each, a string a row; see `unpacked`.
+
+    >>> unpacked(packed(np.array([[0.0, 0.5, 1.0]]))).tolist()
+    [[0.0, 0.5, 1.0]]
+    """
+    return ["".join(chr(ord("#") + round(90 * float(value))) for value in row) for row in shares]
+
+
+def unpacked(rows: list[str]) -> np.ndarray:
+    """The numbers again, to the 90th."""
+    return np.array([[(ord(letter) - ord("#")) / 90 for letter in row] for row in rows])
 
 
 def draw_moons(kept: Kept, rows: list[Row], path: Path) -> None:
@@ -97,7 +111,7 @@ def draw_moons(kept: Kept, rows: list[Row], path: Path) -> None:
         if found:
             said = found[0]["boundary"]
             panels[f"{row.title}: {found[0]['accuracy']:.1f} %"] = Boundary(
-                np.array(said["low"]), np.array(said["high"]), np.array(said["share"])
+                np.array(said["low"]), np.array(said["high"]), unpacked(said["share"])
             )
     draw_boundaries(panels, x.tensor.numpy(), x.y.numpy(), y.tensor.numpy(), path)
 
