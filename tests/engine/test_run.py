@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,7 +60,7 @@ def test_adaptation_helps_and_everything_is_written(config):
     assert metrics["last"]["target"]["accuracy"] > 0.8
     assert metrics["last"]["target"]["split"] == "all"
     assert set(metrics["last"]["source"]["per_class_accuracy"]) == {"ant", "bee", "cow"}
-    names = {path.name for path in run.iterdir()}
+    names = {path.name for path in run.iterdir()} - {".lock"}
     assert names == {
         "config.toml",
         "manifest.json",
@@ -218,3 +220,18 @@ def test_mistakes_leave_the_folder_free(config):
     Path("a").mkdir()
     Path("a/.config.toml.x7").write_text("")  # killed while it was written
     fit(config, Path("a"), quiet=True)
+
+
+def test_two_processes_do_not_train_one_run(config, tmp_path):
+    out, _ = fit(replace(config, steps=4), tmp_path / "run", quiet=True)
+    program = (
+        "import sys, time; from pathlib import Path; from tsadapt.engine.place import held\n"
+        "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(out)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match="another process"):
+            fit(replace(config, steps=4), out, quiet=True)
+        other.kill()
+    fit(replace(config, steps=4), out, quiet=True)  # however it ended, the folder is free again

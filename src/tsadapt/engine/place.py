@@ -1,7 +1,9 @@
 """The folder of a run: empty, or of the same run, and never something else's."""
 
+import contextlib
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from tsadapt.config import RunConfig, differing_keys, read_config, to_toml
 from tsadapt.engine.files import write_atomically
 from tsadapt.errors import UserError
 
-__all__ = ["check_place", "claim"]
+__all__ = ["check_place", "claim", "held"]
 
 OURS = (
     "config.toml",
@@ -23,6 +25,7 @@ OURS = (
     "candidates",
     "memory.safetensors",
     "tensorboard",
+    ".lock",
 )
 """What a run folder holds; `overwrite` removes these and nothing else."""
 
@@ -83,3 +86,24 @@ def _difference(out: Path, config: RunConfig, manifest: dict[str, Any]) -> str:
     before = json.loads(path.read_text(encoding="utf-8"))["data"] if path.exists() else manifest["data"]
     changed = [role for role, said in manifest["data"].items() if before.get(role) != said]
     return f"a run of other data: the {' and the '.join(changed)} changed since it began" if changed else ""
+
+
+@contextlib.contextmanager
+def held(out: Path) -> Iterator[None]:
+    """Keep other processes of this machine out of a run's folder; the system lets go of it however the process ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with (out / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{out} is being trained by another process: wait for it, or choose another --out."
+            ) from None
+        except OSError:  # a file system that knows no locks
+            yield
+            return
+        yield

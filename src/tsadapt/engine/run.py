@@ -1,5 +1,6 @@
 """A run as a folder: trained, resumed or found done; evaluated at its end."""
 
+import contextlib
 import json
 import platform
 import sys
@@ -20,7 +21,7 @@ from tsadapt.engine.evaluate import Predicted, score
 from tsadapt.engine.files import number, write_json
 from tsadapt.engine.kept_memory import has_memory, save_memory
 from tsadapt.engine.loop import NotFiniteError, Training
-from tsadapt.engine.place import check_place, claim
+from tsadapt.engine.place import check_place, claim, held
 from tsadapt.engine.progress import StepProgress
 from tsadapt.engine.records import Records
 from tsadapt.engine.saved import SavedModel, save_model
@@ -66,21 +67,39 @@ def fit(
     config = task.config
     out = out or Path("runs") / config.hash()
     manifest = _manifest(task)
-    claim(out, config, manifest, overwrite)
-    if not quiet:
-        sizes = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
-        objective = " + ".join([config.method, config.source_term, *(["mi"] if config.mi else [])])
-        _say(f"{sizes}, {len(task.classes)} classes, network {_network(task)}, {objective}, {config.steps} steps")
-    done = out / "metrics.json"
-    if done.exists():
-        metrics: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
-        if metrics["judged_by"] == _judged_by(task) and (not keep_memory or has_memory(out)):
-            _say(f"done already: {out}")
-            return out, metrics
-        # Trained, but judged by other labels than are here now: only the last part is done again.
-        done.unlink()
+    with contextlib.ExitStack() as alone:
+        if (out / "config.toml").exists():  # before anything of it is touched
+            alone.enter_context(held(out))
+            claim(out, config, manifest, overwrite)
+        else:
+            claim(out, config, manifest, overwrite)
+            alone.enter_context(held(out))
+        if not quiet:
+            sizes = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
+            objective = " + ".join([config.method, config.source_term, *(["mi"] if config.mi else [])])
+            _say(f"{sizes}, {len(task.classes)} classes, network {_network(task)}, {objective}, {config.steps} steps")
+        done = out / "metrics.json"
+        if done.exists():
+            metrics: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+            if metrics["judged_by"] == _judged_by(task) and (not keep_memory or has_memory(out)):
+                _say(f"done already: {out}")
+                return out, metrics
+            # Trained, but judged by other labels than are here now: only the last part is done again.
+            done.unlink()
+        write_json(out / "manifest.json", manifest)
+        return out, _fit(task, out, quiet, tensorboard, keep_memory, watch)
+
+
+def _fit(
+    task: Task,
+    out: Path,
+    quiet: bool,
+    tensorboard: bool,
+    keep_memory: bool,
+    watch: Callable[[Training], None] | None,
+) -> dict[str, Any]:
+    """Train from the last checkpoint, or from the beginning, to the end; the metrics."""
     training = _make_training(task)
-    write_json(out / "manifest.json", manifest)
     resumed = _resume(training, out)
     records = Records(out / "records.jsonl", upto=training.at)
     tracker = _tracker(out, training.at) if tensorboard else None
@@ -96,7 +115,7 @@ def fit(
             save_memory(out, training.source_term)
         if not predictions_file(out, training.at).exists():  # trained to its end by an older version
             candidates.take(training)
-        return out, _finish(task, training, candidates, out)
+        return _finish(task, training, candidates, out)
     finally:
         records.close()
         candidates.close()
