@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.measure import Step, interleave, versions
 from tsadapt.config import RunConfig
-from tsadapt.engine.run import _make_training
+from tsadapt.engine.run import make_training
 from tsadapt.engine.task import make_task
 from tsadapt.methods import METHODS
 from tsadapt.report.tables import fill
@@ -43,7 +43,7 @@ def steps(base: RunConfig) -> dict[str, Step]:
     for name in ("source-only", *(name for name in METHODS if name != "source-only")):
         for variant, change in VARIANTS.items():
             config = replace(base, method=name, steps=100_000, device="cpu", **change)
-            training = _make_training(make_task(config))
+            training = make_training(make_task(config))
             training.fill_memory()
             made[f"{name} {variant}"] = training.step
     return made

@@ -267,3 +267,14 @@ def test_mistakes_are_value_errors(task, change, how, message):
         small(**change).fit(x_s, y, **(how or {"X_target": x_t}))
     with pytest.raises(ValueError, match="too large for float32"):
         small().fit(x_s * 1e60, y, X_target=x_t)
+
+
+def test_the_reference_of_a_warm_start_is_fresh(task):
+    x_s, y, x_t = task
+    clf = small(fallback="source", warm_start=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SourceOnlyWarning)
+        first = clf.fit(x_s, y, X_target=x_t).report_["scores"]
+        again = clf.fit(x_s, y, X_target=x_t).report_["scores"]
+    assert all(first[name]["source-only"] == again[name]["source-only"] for name in first)
+    assert any(first[name]["adapted"] != again[name]["adapted"] for name in first)

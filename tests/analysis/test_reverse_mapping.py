@@ -50,7 +50,10 @@ def test_stage_1_takes_the_best_restart_and_changes_no_network(networks):
     one = reconstruct(generator, extractor, x, 0.005, search, restarts=1, seed=1)
     three = reconstruct(generator, extractor, x, 0.005, search, restarts=4, seed=1)
     assert (three.last <= three.first).all()
-    assert three.last.sum() < one.last.sum() * 1.5
+    # The best of the four beginnings, each searched by itself.
+    starts = torch.randn(12, LATENT, generator=torch.Generator().manual_seed(1))
+    each = [reconstruct(generator, extractor, x, 0.005, search, 1, start=starts[i::4]).last for i in range(4)]
+    assert torch.allclose(three.last, torch.stack(each).amin(0), rtol=0.05)
     assert three.z.shape == (3, LATENT)
     assert all(torch.equal(a, b) for a, b in zip(before, weights(generator, extractor.model), strict=True))
     assert not extractor.model.training

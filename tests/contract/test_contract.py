@@ -11,7 +11,7 @@ from tests.engine.conftest import write_task
 from tsadapt.config import RunConfig
 from tsadapt.core import mutual_information_loss, transferable_cross_entropy
 from tsadapt.engine.loop import Training
-from tsadapt.engine.run import _make_training, fit
+from tsadapt.engine.run import fit, make_training
 from tsadapt.engine.task import make_task
 from tsadapt.errors import UserError
 from tsadapt.methods import METHODS, Method
@@ -31,7 +31,7 @@ def base(tmp_path, monkeypatch):
 
 
 def training(config: RunConfig) -> Training:
-    made = _make_training(make_task(config))
+    made = make_training(make_task(config))
     made.fill_memory()
     return made
 
@@ -113,7 +113,7 @@ def test_save_rebuild_load_go_on(base, name, term):
     for _ in range(3):
         whole.step()
     torch.save(whole.state(), "state.pt")
-    again = _make_training(make_task(config))
+    again = make_training(make_task(config))
     again.load(torch.load("state.pt", weights_only=True))
     for _ in range(4):
         assert whole.step(describe=True) == again.step(describe=True)

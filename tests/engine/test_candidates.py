@@ -15,7 +15,7 @@ from tsadapt.data.types import Dataset, Domain
 from tsadapt.engine import task as tasks
 from tsadapt.engine.candidates import candidate_steps, predictions_file
 from tsadapt.engine.records import read_records
-from tsadapt.engine.run import Interrupted, _make_training, fit
+from tsadapt.engine.run import Interrupted, fit, make_training
 from tsadapt.engine.saved import load_model
 from tsadapt.engine.task import make_task
 from tsadapt.errors import UserError
@@ -47,7 +47,7 @@ def test_held_out_rows_are_in_no_batch_and_in_no_memory(config):
     held = {tuple(row) for row in task.held.tensor.tolist()}
     assert len(task.source.train) + len(held) == 120
     assert task.source.test is task.held
-    training = _make_training(task)
+    training = make_training(task)
     training.fill_memory()
     assert training.source_term.source[0].features.shape[0] == len(task.source.train)
     for step in range(1, 30):

@@ -40,7 +40,7 @@ def test_three_commands_and_no_code(frozen, capsys):
 
 def test_training_trains_every_layer_from_the_first_step(trained):
     task = make_task(replace(trained, source_term="ce", mi=False))
-    training = run._make_training(task)
+    training = run.make_training(task)
     assert all(module.training for module in training.model.modules())
     before = {k: v.clone() for k, v in training.model.state_dict().items()}
     training.step()

@@ -157,9 +157,9 @@ def test_broken_weights_are_never_saved(config):
 
 
 def test_checkpoints_never_hold_broken_weights(config):
-    from tsadapt.engine.run import _make_training
+    from tsadapt.engine.run import make_training
 
-    training = _make_training(make_task(config))
+    training = make_training(make_task(config))
     training.step()
     with torch.no_grad():
         training.model.head.weight[0, 0] = float("nan")

@@ -169,9 +169,9 @@ def test_mistakes_are_explained_and_leave_nothing(config, change, message):
 
 def test_memory_fill_leaves_the_network_as_it_was(config):
     task = make_task(config)
-    from tsadapt.engine.run import _make_training
+    from tsadapt.engine.run import make_training
 
-    training = _make_training(task)
+    training = make_training(task)
     before = {k: v.clone() for k, v in training.model.state_dict().items()}
     training.fill_memory()
     assert all(torch.equal(v, before[k]) for k, v in training.model.state_dict().items())

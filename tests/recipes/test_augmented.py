@@ -10,6 +10,7 @@ from tsadapt.engine.run import fit
 from tsadapt.errors import UserError
 from tsadapt.recipes import Asked, reproduce
 from tsadapt.recipes.augmented import augmented_images
+from tsadapt.recipes.scene import scene_of_run
 
 SHORT = {
     "network": "small-16", "steps": 4, "batch_size": 8, "target_batch_size": 8, "lr": 0.01, "source_term": "tsa",
@@ -29,13 +30,16 @@ def test_the_small_form_of_the_picture(made):
     assert {"figure-augmented.png", "figure-augmented-strip.png", "figure-augmented.md"} <= names
     assert all(path.stat().st_size > 5000 for path in written if path.suffix == ".png")
     run = next(iter(json.loads((out / "quick" / "figure-augmented.json").read_text())["runs"].values()))
-    numbers = run["numbers"]
-    before, after = (value for what, value in numbers.items() if what.startswith("to the augmented point"))
-    assert after <= before
+    numbers, distance = run["numbers"], run["distance_to_the_augmented_point"]
+    assert distance["after"].keys() == distance["before"].keys() == {"0.0", "0.25", "0.5", "0.75", "1.0"}
+    assert all(distance["after"][s] <= distance["before"][s] for s in distance["after"])
     assert numbers["images"] == 20
+    assert run["versions"]
+    assert run["settings"]["gan"]["steps"] == 3
     assert 0 <= numbers["share of augmented images that keep their class"] <= 1
     page = (out / "quick" / "figure-augmented.md").read_text()
-    assert "to the target's class mean, from the augmented image" in page
+    assert "features to the target's class mean: augmented image" in page
+    assert "λ = 0 is the control" in page
     assert "![figure-augmented-strip](figure-augmented-strip.png)" in page
 
 
@@ -76,8 +80,40 @@ def test_what_has_no_memory_says_so(tmp_path, monkeypatch, capsys):
         load_memory(tmp_path / "run")
 
 
+def test_the_moments_are_of_evaluation_mode(tmp_path, monkeypatch):
+    """With dropout and batch statistics, the memory's own features lie elsewhere than any image's."""
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig("digits:uci", "digits:uci", **SHORT)
+    run, _ = fit(config, tmp_path / "run", quiet=True, keep_memory=True)
+    scene, (source, target) = scene_of_run(run), load_memory(run)
+    assert torch.equal(scene.augmenter.target.labels, target.labels)
+    assert not torch.allclose(scene.augmenter.source.features, source.features)
+    assert torch.equal(scene.augmenter.source.features, scene.f_s)
+    y = scene.task.source.train.y
+    assert torch.allclose(scene.augmenter.source.moments().mean[3], scene.f_s[y == 3].mean(0), atol=1e-5)
+
+
+def test_several_heads_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run, _ = fit(RunConfig("digits:uci", "digits:uci", method="jada", **SHORT), tmp_path / "run", quiet=True)
+    with pytest.raises(UserError, match="2 heads"):
+        scene_of_run(run)
+
+
+def test_the_verb_for_ones_own_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["--network", "small-16", "--steps", "3", "--quiet", "--target-share", "0.5"]
+    assert main(["fit", "digits:uci", "digits:uci", "--tsa", "--keep-memory", *words, "--out", "run"]) == 0
+    assert main(["augmented", "run", "--out", "pictures", "--strength", "0.5"]) == 0
+    assert (tmp_path / "pictures" / "neighbours.png").stat().st_size > 5000
+    assert "(oracle)" in capsys.readouterr().out
+    assert main(["augmented", "nowhere"]) == 2
+    assert main(["augmented", "run", "--strength", "-1"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_features_have_no_images_to_draw(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = RunConfig("moons:source", "moons:target", **{**SHORT, "network": "moons"})
     with pytest.raises(UserError, match="neighbours"):
-        augmented_images(config, tmp_path / "work", tmp_path / "picture")
+        augmented_images(config, tmp_path / "work", tmp_path / "picture", quick=True)

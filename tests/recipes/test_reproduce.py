@@ -55,7 +55,7 @@ def test_every_table_and_figure_is_made(tiny, name):
 def test_figures_with_work_of_their_own(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(PLACES, "digits-small", replace(PLACES["digits-small"]))
-    written = reproduce(name, Asked(quick=True, steps=160 if name == "figure-bias" else 4), tmp_path / "out", "it")
+    written = reproduce(name, Asked(quick=True, steps=None if name == "figure-bias" else 4), tmp_path / "out", "it")
     assert written[0].parent.name == "quick"
     assert any(path.suffix == ".png" and path.stat().st_size > 5000 for path in written)
     run = next(iter(kept(tmp_path / "out" / "quick", name)["runs"].values()))
@@ -82,6 +82,51 @@ def test_what_is_kept_is_not_run_again_even_without_its_folder(tiny, capsys):
     assert " 4 of 42 runs are there." in page  # seven rows, two tasks, three seeds
     assert "(2 of 3 seeds)" in page
     assert "| not run |" in page
+
+
+def test_nothing_that_was_measured_is_thrown_away(tiny):
+    asked = Asked(on="tiny", seeds=(5,), columns=("A → B",), rows=("DANN",))
+    reproduce("table5", asked, tiny / "out", "it")
+    reproduce("table5", replace(asked, seeds=(0,), columns=("B → C",)), tiny / "out", "it")
+    assert set(kept(tiny / "out", "table5-on-tiny")["runs"]) == {"DANN | A → B | 5", "DANN | B → C | 0"}
+    # What another process wrote in the meantime stays as well.
+    path = tiny / "out" / "table5-on-tiny.json"
+    said = json.loads(path.read_text())
+    said["runs"]["DANN | A → B | 9"] = {"hash": "of another time"}
+    path.write_text(json.dumps(said))
+    written = reproduce("table5", replace(asked, rows=("DANN +MI",)), tiny / "out", "it")
+    assert "DANN | A → B | 9" in kept(tiny / "out", "table5-on-tiny")["runs"]
+    assert "3 of " in written[-1].read_text()
+
+
+def test_extras_are_measured_anew_for_other_runs(tiny):
+    asked = Asked(on="tiny", seeds=(0,), columns=("B → C",), rows=("source-only",))
+    reproduce("table-samples", asked, tiny / "out", "it")
+    first = kept(tiny / "out", "table-samples-on-tiny")["extra"]
+    reproduce("table-samples", asked, tiny / "out", "it")
+    assert kept(tiny / "out", "table-samples-on-tiny")["extra"] == first
+    reproduce("table-samples", replace(asked, columns=("A → B",)), tiny / "out", "it")
+    assert kept(tiny / "out", "table-samples-on-tiny")["extra"]["of"] != first["of"]
+
+
+def test_data_that_changed_is_told(tiny):
+    asked = Asked(on="tiny", seeds=(0,), columns=("A → B",), rows=("DANN",))
+    reproduce("table5", asked, tiny / "out", "it")
+    with np.load("a.npz") as file:
+        x, y = file["x"], file["y"]
+    np.savez("a.npz", x=x + 1, y=y)
+    written = reproduce("table5", replace(asked, rows=("DANN +MI",)), tiny / "out", "it")
+    assert "The data of a task changed" in written[-1].read_text()
+    assert "A → B 45 + 45" in written[-1].read_text()
+
+
+def test_figures_are_refused_where_they_cannot_be_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("figure-moons", "figure-augmented", "figure-neighbours"):
+        assert main(["reproduce", name, "--on", "pacs"]) == 2
+        assert "cannot be made on pacs" in capsys.readouterr().err
+    assert main(["reproduce", "table5", "--quick", "--only-collect"]) == 2
+    assert "nothing is kept yet" in capsys.readouterr().err
 
 
 def test_a_changed_setting_is_run_again(tiny, monkeypatch):
@@ -171,6 +216,9 @@ def test_the_resnet_recipes_on_a_small_copy_of_the_layout(tmp_path, monkeypatch)
     asked = Asked(seeds=(0,), rows=("source-only +TSA",), columns=("A → W",), steps=2, weights="none")
     reproduce("table2", asked, tmp_path / "out", "it")
     assert (tmp_path / "out" / "table2-2-steps.md").exists()
+    # What needs the network itself works with a backbone that is trained, too.
+    for name, rows in (("table-samples", ("source-only",)), ("figure-bias", ("source-only +TSA",))):
+        reproduce(name, replace(asked, rows=rows, columns=("D → A",), steps=4), tmp_path / "out", "it")
     reproduce("table2", replace(asked, frozen=True), tmp_path / "out", "it")
     page = (tmp_path / "out" / "table2-frozen-2-steps.md").read_text()
     assert "frozen test_efficientnet features" in page

@@ -1,6 +1,6 @@
 """How far estimates of Δμ and Σ_t lie from the ideal: the memory's, and the iterative one's (the paper's Fig. on bias).
 
-The ideal is of a fresh pass of all rows through the network as it stands, normalised by their batches as in training.
+The ideal is of a fresh pass of all rows through the network as it stands, in training mode as the estimates' rows.
 Both estimates watch the same training, which uses the memory; so they differ in nothing but how they estimate.
 """
 
@@ -8,16 +8,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tsadapt.config import RunConfig
 from tsadapt.core import ClassMoments, FeatureMemory, IterativeMoments
-from tsadapt.data.loader import mixed
 from tsadapt.engine.loop import Training
+from tsadapt.engine.run import make_training
 from tsadapt.engine.task import make_task
 from tsadapt.methods import Outputs
 from tsadapt.methods.source_terms import Transferable
-from tsadapt.models.build import build
 
 __all__ = ["estimation_bias", "moment_errors"]
 
@@ -38,10 +37,8 @@ def estimation_bias(config: RunConfig, watch: Callable[[Training], object] = boo
     The training is that of `fit`, step by step; `watch` is called with it at its end.
     """
     task = make_task(config)
-    source = task.source.train
-    torch.manual_seed(mixed(config.seed, 2))
-    model = build(task.architecture, source.tensor if source.kind == "vector" else None)
-    training = Training(task.config, model, source, task.target.train.unlabelled(), task.prior)
+    training = make_training(task)
+    model = training.model
     term = cast("Transferable", training.source_term)
     iterative = IterativeMoments(model.classes, model.head_dim), IterativeMoments(model.classes, model.head_dim)
     memory = cast("FeatureMemory", term.source[0]), cast("FeatureMemory", term.target[0])
@@ -79,6 +76,9 @@ def _ideal(training: Training, like: tuple[FeatureMemory, FeatureMemory]) -> tup
     """Moments of all rows as the network sees them now, the target's by their present pseudo-labels."""
     source, target = (FeatureMemory(m.size, m.dim, m.classes, second_moments=False) for m in like)
     with training.batch_statistics():
+        for module in training.model.modules():  # as the estimates have seen it
+            if isinstance(module, nn.modules.dropout._DropoutNd):
+                module.train()
         for batch in training.batches.all_rows():
             for memory, rows in zip((source, target), _rows(training.forward(batch, training.progress)), strict=True):
                 memory.write(*rows)

@@ -25,14 +25,12 @@ def in_two_dimensions(f_s: np.ndarray, f_t: np.ndarray, seed: int = 0) -> tuple[
 
 
 def plane_of_run(run: Path) -> dict[str, Any]:
-    """The features of a finished run in a plane, with their classes."""
+    """The features of a finished run in a plane."""
     look = look_at(run, MOST_ROWS)
     source, target = in_two_dimensions(look.f_s, look.f_t)
     return {
         "plane": {
             "source": np.round(source, 2).tolist(),
             "target": np.round(target, 2).tolist(),
-            "source_class": look.y_s.tolist(),
-            "target_class": look.y_t.tolist(),
         }
     }

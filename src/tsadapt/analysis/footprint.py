@@ -10,13 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tsadapt.config import RunConfig, read_config, to_toml
 from tsadapt.engine.files import write_atomically
-from tsadapt.engine.loop import Training
+from tsadapt.engine.run import make_training
 from tsadapt.engine.task import make_task
-from tsadapt.models.build import build
+from tsadapt.errors import UserError
 
 __all__ = ["footprint"]
 
@@ -29,22 +27,13 @@ def footprint(config: RunConfig, steps: int = 20) -> dict[str, Any]:
         command = [sys.executable, "-m", "tsadapt.analysis.footprint", str(path), str(steps)]
         said = subprocess.run(command, capture_output=True, text=True, check=False)
     if said.returncode:
-        raise RuntimeError(f"the process that measures memory failed: {said.stderr.strip()[-300:]}")
+        raise UserError(f"the process that measures memory failed: {said.stderr.strip()[-300:]}")
     found: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
     return found
 
 
 def _here(config: RunConfig, steps: int) -> dict[str, float]:
-    task = make_task(config)
-    torch.manual_seed(config.seed)
-    source = task.source.train
-    eyes = task.eyes
-    model = build(
-        task.architecture,
-        source.tensor if source.kind == "vector" else None,
-        eyes.backbone if eyes is not None and not eyes.frozen else None,
-    )
-    training = Training(task.config, model, source, task.target.train.unlabelled(), task.prior, task.views())
+    training = make_training(make_task(config))
     training.fill_memory()
     for _ in range(min(steps, training.steps)):
         training.step()
@@ -60,10 +49,14 @@ def _megabytes(tensors: Any) -> float:
 
 
 def _peak() -> int:
+    """Bytes; `ru_maxrss` would count the parent's peak as well on Linux, where it survives the start of a program."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        line = next(line for line in status.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM"))
+        return 1024 * int(line.split()[1])
     import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":

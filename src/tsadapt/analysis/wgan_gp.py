@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from tsadapt.data.loader import RowStream, seeded
 from tsadapt.engine import checkpoint
 from tsadapt.engine.files import write_json
+from tsadapt.engine.place import held
 from tsadapt.engine.progress import StepProgress
 from tsadapt.engine.signals import stop_signals
 from tsadapt.errors import UserError
@@ -102,7 +103,7 @@ def gradient_penalty(critic: Callable[[Tensor], Tensor], real: Tensor, fake: Ten
 
 def images_for_gan(pixels: Tensor) -> Tensor:
     """Pixels from 0 to 255, (N, channels, H, W) → float images from −1 to 1 at 32×32."""
-    x = pixels.float()
+    x = pixels.to(torch.float32, copy=True)
     if x.shape[2:] != (SIZE, SIZE):
         x = F.interpolate(x, (SIZE, SIZE), mode="bilinear", align_corners=False, antialias=True)
     return x.clamp_(0, 255).div_(127.5).sub_(1)
@@ -175,7 +176,14 @@ def train_gan(
     """
     said = {**asdict(config), "images": [*pixels.shape], "pixels": int(pixels.sum())}
     _claim(out, said)
-    gan = _Gan(pixels, config)
+    with held(out):
+        return _train(_Gan(pixels, config), out, save_every, sheet, sheet_every, quiet)
+
+
+def _train(
+    gan: _Gan, out: Path, save_every: int, sheet: Callable[[Tensor, Path], None] | None, sheet_every: int, quiet: bool
+) -> Generator:
+    config = gan.config
     found, damaged = checkpoint.latest(out / "checkpoints")
     for path in damaged:
         path.unlink()
@@ -225,6 +233,6 @@ def _claim(out: Path, said: dict[str, Any]) -> None:
             changed = ", ".join(f"{name} (there {there.get(name)}, here {said[name]})" for name in differ)
             raise UserError(f"{out} holds a generator trained otherwise: {changed}. Choose another folder.")
         return
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and any(not p.name.startswith(".") for p in out.iterdir()):
         raise UserError(f"{out} is not empty and holds no generator: choose another folder.")
     write_json(path, said)

@@ -19,7 +19,8 @@ class Reproduce:
     """Run (or resume) what is behind a table or figure of the paper, and set ours beside the published numbers.
 
     NAME is table1 to table5, table-memory, table-stress, table-bound, table-samples, figure-moons, figure-bias,
-    figure-sensitivity or figure-tsne. OUT gets NAME.md, NAME.json and NAME.png; what is in NAME.json is not run again.
+    figure-augmented, figure-neighbours, figure-sensitivity or figure-tsne. OUT gets NAME.md, NAME.json and NAME.png;
+    what is in NAME.json is not run again.
     Example: tsadapt reproduce table5 --on office-caltech --jobs 2
     """
 
@@ -28,7 +29,8 @@ class Reproduce:
     list: bool = False
     """Say which can run with the data that is here, and about how long each takes."""
     on: Text = None
-    """Other data than the paper's: office-caltech, office-caltech-images, pacs, digits, digits-small."""
+    """Other data than the paper's: office-caltech, office-caltech-images, pacs, digits, digits-small, or one of
+    office31, office-home and visda."""
     frozen: bool = False
     """For the ResNet tables: train on features of the frozen backbone, a protocol of its own."""
     weights: Text = None
@@ -81,6 +83,7 @@ class Reproduce:
         words = ["tsadapt", "reproduce", str(self.name)]
         words += ["--on", self.on] if self.on is not None else []
         words += ["--frozen"] if self.frozen else []
+        words += ["--weights", self.weights] if self.weights is not None else []
         words += ["--quick"] if self.quick else []
         words += ["--steps", str(self.steps)] if self.steps is not None else []
         return shlex.join(words)

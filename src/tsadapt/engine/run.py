@@ -32,7 +32,7 @@ from tsadapt.models.build import build
 from tsadapt.selection.density import proxy_a_distance
 from tsadapt.selection.select import CONSENSUS
 
-__all__ = ["Interrupted", "fit"]
+__all__ = ["Interrupted", "fit", "make_training", "versions"]
 
 
 class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
@@ -99,7 +99,7 @@ def _fit(
     watch: Callable[[Training], None] | None,
 ) -> dict[str, Any]:
     """Train from the last checkpoint, or from the beginning, to the end; the metrics."""
-    training = _make_training(task)
+    training = make_training(task)
     resumed = _resume(training, out)
     records = Records(out / "records.jsonl", upto=training.at)
     tracker = _tracker(out, training.at) if tensorboard else None
@@ -169,7 +169,8 @@ def _train(
             raise Interrupted(at, out)
 
 
-def _make_training(task: Task) -> Training:
+def make_training(task: Task) -> Training:
+    """The training of a task, before its first step."""
     config = task.config
     source = task.source.train
     torch.manual_seed(mixed(config.seed, 2))
@@ -260,15 +261,20 @@ def _manifest(task: Task) -> dict[str, Any]:
     data["class prior"] = None if task.prior is None else task.prior.tolist()
     if task.eyes is not None:
         data["backbone"] = task.eyes.backbone.fingerprint()
-    versions = {name: version(name) for name in ("torch", "torchvision", "timm", "numpy", "scikit-learn", "tsadapt")}
     return {
         "hash": task.config.hash(),
         "seed": task.config.seed,
-        "versions": {"python": platform.python_version(), **versions},
+        "versions": versions(),
         "threads": torch.get_num_threads(),
         "data": data,
         "classes": list(task.classes),
     }
+
+
+def versions() -> dict[str, str]:
+    """What a result depends on beside the code."""
+    packages = ("torch", "torchvision", "timm", "numpy", "scikit-learn", "tsadapt")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 def _judged_by(task: Task) -> dict[str, str | None]:

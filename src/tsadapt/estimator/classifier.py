@@ -159,7 +159,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
             raise ValueError(str(error)) from error
         # In float64 a row's prediction does not depend on its neighbours, to the last digit.
         self.network_ = network.double()
-        rows = np.random.default_rng(seed).permutation(len(source))[:MOST_SOURCE_ROWS]
+        rows = _some_rows(len(source), seed)
         self.source_features_ = self._forward(source.tensor[rows].double().numpy())[0].astype(np.float32)
         self._n_features_out = self.network_.dim
         self.n_iter_ = self.steps
@@ -218,7 +218,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
             seed=seed, device=self.device,
         )  # fmt: skip
 
-    def _train(self, source: Domain, target: Domain, seed: int, adapt: bool) -> Classifier:
+    def _train(self, source: Domain, target: Domain, seed: int, adapt: bool, fresh: bool = False) -> Classifier:
         config = self._config(seed, adapt)
         assert config.network is not None
         heads = METHODS[config.method].heads
@@ -230,7 +230,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         with torch.random.fork_rng():
             torch.manual_seed(mixed(seed, 2))
             model = build(architecture, source.tensor)
-            if self.warm_start and hasattr(self, "network_"):
+            if self.warm_start and not fresh and hasattr(self, "network_"):
                 self._continue(model)
             training = Training(config, model, source, target, prior)
             training.fill_memory()
@@ -250,8 +250,9 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
 
     def _compared(self, adapted: Classifier, source: Domain, target: Domain, seed: int) -> Classifier:
         """The adapted network, or source-only if the consensus of validators keeps that."""
-        plain = self._train(source, target, seed, adapt=False)
-        choice = choose([_predictions(network, source, target) for network in (plain, adapted)], reference=0)
+        plain = self._train(source, target, seed, adapt=False, fresh=True)  # a reference, whatever was before
+        rows = _some_rows(len(source), seed)
+        choice = choose([_predictions(network, source.keep(rows), target) for network in (plain, adapted)], reference=0)
         ranks = {name: choice.ranks[name] for name in VOTERS if not np.isnan(choice.scores[name]).any()}
         against = [name for name, rank in ranks.items() if rank[0] < rank[1]]
         speak_for = [name for name, rank in ranks.items() if rank[1] < rank[0]]
@@ -316,6 +317,12 @@ class TSAClassifier(DomainAdaptationClassifier):
         )  # fmt: skip
 
 
+def _some_rows(n: int, seed: int) -> list[int]:
+    """Rows of the source at random: the first ones may be of one class."""
+    rows: list[int] = np.random.default_rng(seed).permutation(n)[:MOST_SOURCE_ROWS].tolist()
+    return rows
+
+
 def _tensor(x: np.ndarray) -> torch.Tensor:
     with np.errstate(over="ignore"):
         rows = torch.from_numpy(x.astype(np.float32))
@@ -327,7 +334,7 @@ def _tensor(x: np.ndarray) -> torch.Tensor:
 @torch.no_grad()
 def _predictions(network: Classifier, source: Domain, target: Domain) -> Predictions:
     """What validators look at; nothing of the source is held out here."""
-    f_s, x_t = network(source.tensor[:MOST_SOURCE_ROWS])[0].numpy(), target.tensor
+    f_s, x_t = network(source.tensor)[0].numpy(), target.tensor
     f_t, z_t = (part.numpy() for part in network(x_t))
 
     def forward(a: np.ndarray, b: np.ndarray, share: float) -> np.ndarray:

@@ -9,18 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tsadapt.analysis.augment import Augmenter
 from tsadapt.analysis.neighbours import nearest
 from tsadapt.analysis.reverse_mapping import Extractor, Search, reconstruct, search_feature
 from tsadapt.analysis.wgan_gp import GanConfig, images_for_gan, train_gan
-from tsadapt.config import RunConfig, read_config
+from tsadapt.config import RunConfig
 from tsadapt.data.loader import seeded
-from tsadapt.engine.kept_memory import load_memory
 from tsadapt.engine.run import fit
-from tsadapt.engine.saved import load_model
-from tsadapt.engine.task import make_task
 from tsadapt.errors import UserError
-from tsadapt.recipes.neighbours import rows_of_each_class
+from tsadapt.recipes.scene import Scene, rows_of_each_class, scene_of_run
 from tsadapt.recipes.table import Kept
 from tsadapt.report.augmented import draw_augmented, draw_strip
 from tsadapt.report.figures import write_sheet
@@ -54,10 +50,9 @@ QUICK = AugmentedSettings(
 )
 
 
-def augmented_images(config: RunConfig, work: Path, beside: Path) -> dict[str, Any]:
+def augmented_images(config: RunConfig, work: Path, beside: Path, quick: bool) -> dict[str, Any]:
     """Train the run (or find it in `work`) with its memory kept, and make its picture."""
     run, _ = fit(config, work / "runs" / config.hash(), quiet=True, keep_memory=True)
-    quick = (config.steps or 0) < 500
     return augmented_images_of_run(run, work / "generators", beside, QUICK if quick else STANDARD)
 
 
@@ -69,15 +64,14 @@ def augmented_images_of_run(
     The generator of its source images is trained in a folder of `generators`, or found there. The numbers are over
     `of_class` source images of each class, drawn at random and not chosen.
     """
-    settings = settings or STANDARD
-    config = read_config(run / "config.toml")
-    task, saved = make_task(config), load_model(run, torch.device("cpu"))
-    if saved.eyes is not None or task.source.train.kind != "image":
+    settings, scene = settings or STANDARD, scene_of_run(run)
+    config, task, augmenter = scene.config, scene.task, scene.augmenter
+    if scene.saved.eyes is not None or task.source.train.kind != "image":
         raise UserError("augmented images are drawn for small images such as digits; for others see their neighbours.")
     pixels = task.source.train.tensor
     gan = replace(settings.gan, seed=config.seed)
     generator = train_gan(pixels, gan, generators / _name(config.source, pixels, gan), sheet=write_sheet)
-    extractor, augmenter = Extractor(saved.model, pixels.shape[-1]), Augmenter(*load_memory(run))
+    extractor = Extractor(scene.saved.model, pixels.shape[-1])
 
     assert task.source.train.y is not None
     rows, labels = rows_of_each_class(task.source.train.y, len(task.classes), settings.of_class, config.seed)
@@ -85,31 +79,36 @@ def augmented_images_of_run(
     with torch.no_grad():
         f = extractor.features(images)
     shift, spread = augmenter.directions(labels, seeded(config.seed, 30))
-    goal = augmenter.at(f, config.lambda0, shift, spread)
     first = reconstruct(
         generator, extractor, images, settings.alpha, settings.first, settings.restarts, seed=config.seed
     )
-    second = search_feature(generator, extractor, goal, first.z, settings.second)
+    goals = {s: augmenter.at(f, s, shift, spread) for s in sorted({*STRENGTHS, config.lambda0})}
+    made = {s: search_feature(generator, extractor, goal, first.z, settings.second) for s, goal in goals.items()}
+    goal, second = goals[config.lambda0], made[config.lambda0]
     shown = [i for c in range(len(task.classes)) for i in (labels == c).nonzero()[: settings.shown, 0].tolist()]
-    target = images_for_gan(task.target.train.tensor)
-    f_t = _features(extractor, target)
-    near_t = nearest(goal, f_t, 3)[0]
-    near_s = nearest(goal, _features(extractor, images_for_gan(pixels)), 1, exclude=torch.tensor(rows))[0]
+    target = task.target.train.tensor
+    near_t, near_s = nearest(goal, scene.f_t, 3)[0], nearest(goal, scene.f_s, 1, exclude=torch.tensor(rows))[0]
     names = [task.classes[int(labels[i])] for i in shown]
     columns = {
         "source": images[shown],
         "reconstructed": first.images[shown],
         "augmented": second.images[shown],
         "nearest source": images_for_gan(pixels[near_s[shown, 0]]),
-        **{f"nearest target {n + 1}": target[near_t[shown, n]] for n in range(near_t.shape[1])},
+        **{f"nearest target {n + 1}": images_for_gan(target[near_t[shown, n]]) for n in range(near_t.shape[1])},
     }
     draw_augmented(columns, names, beside.with_name(f"{beside.name}.png"))
-    strip = {}
-    for strength in STRENGTHS:
-        moved = augmenter.at(f, strength, shift, spread)[shown]
-        strip[strength] = search_feature(generator, extractor, moved, first.z[shown], settings.second).images
+    strip = {strength: made[strength].images[shown] for strength in STRENGTHS}
     draw_strip(images[shown], strip, names, beside.with_name(f"{beside.name}-strip.png"))
-    return _numbers(extractor, augmenter, images, labels, f, goal, first.images, second.images) | {
+    numbers = _numbers(scene, extractor, images, labels, first.images, {s: m.images for s, m in made.items()})
+    return {
+        "numbers": {"images": len(images), **numbers},
+        "distance_to_the_augmented_point": {
+            when: {
+                str(s): _distance(m.images if when == "after" else first.images, extractor, goals[s])
+                for s, m in made.items()
+            }
+            for when in ("before", "after")
+        },
         "losses": {"stage 1": _thinned(first.history), "stage 2": _thinned(second.history)},
         "settings": json.loads(json.dumps(asdict(settings))),
         "lambda": config.lambda0,
@@ -117,49 +116,61 @@ def augmented_images_of_run(
 
 
 def tell_augmented(kept: Kept) -> str:
-    """The numbers beside the picture."""
-    (run,) = kept.values()
+    """The numbers beside the picture, of each run."""
+    return "\n\n".join(_told(key, run) for key, run in kept.items())
+
+
+def _told(key: str, run: dict[str, Any]) -> str:
+    distance, settings = run["distance_to_the_augmented_point"], run["settings"]
+    strengths = [*distance["before"]]
     lines = [
-        f"Rows by class: a source image, its reconstruction G(z′), the image G(z*) of its augmented feature (a draw at"
-        f" λ = {run['lambda']}), and the real images nearest to that feature. Below, the same draw over λ from 0 to 1."
-        " Images were drawn at random, not chosen. Distances are between features, means over the images:",
-        "",
-        "| | |",
-        "|---|---|",
-        *(f"| {what} | {value} |" for what, value in run["numbers"].items()),
+        f"{key.split(' | ')[1]}. Rows by class: a source image, its reconstruction G(z′), the image G(z*) of its"
+        f" augmented feature (a draw at λ = {run['lambda']}), and the real images nearest to that feature. Then the"
+        " same draw over λ from 0 to 1. Images were drawn at random, not chosen.",
+        f"A generator of width {settings['gan']['width']}, {settings['gan']['steps']:,} steps; {settings['restarts']}"
+        f" restarts of at most {settings['first']['steps']:,} steps, α = {settings['alpha']}, then at most"
+        f" {settings['second']['steps']:,} steps, {settings['first']['optimizer'].upper()}. Features and moments are of"
+        " evaluation mode. Means over the images:",
+        "| | |\n|---|---|\n" + "\n".join(f"| {what} | {value} |" for what, value in run["numbers"].items()),
+        "Distance between features and the augmented point, before stage 2 (from the reconstruction) and after it (from"
+        " the augmented image); λ = 0 is the control, where only the reconstruction gets better:",
+        "| λ | "
+        + " | ".join(map(str, strengths))
+        + " |\n|---|"
+        + "---|" * len(strengths)
+        + "\n"
+        + "\n".join(
+            f"| {when} | " + " | ".join(str(distance[when][s]) for s in strengths) + " |"
+            for when in ("before", "after")
+        ),
     ]
-    return "\n".join(lines)
+    return "\n\n".join(lines)
 
 
 @torch.no_grad()
-def _features(extractor: Extractor, images: Tensor) -> Tensor:
-    return torch.cat([extractor.features(some) for some in torch.split(images, 512)])
+def _distance(images: Tensor, extractor: Extractor, goal: Tensor) -> float:
+    return round(float((extractor.features(images) - goal).norm(dim=1).mean()), 3)
 
 
 @torch.no_grad()
 def _numbers(
-    extractor: Extractor, augmenter: Augmenter, images: Tensor, labels: Tensor, f: Tensor, goal: Tensor,
-    reconstructed: Tensor, augmented: Tensor,
-) -> dict[str, Any]:  # fmt: skip
-    """What the picture cannot show: distances in the space of features, means over the images."""
-    f_1, f_2 = extractor.features(reconstructed), extractor.features(augmented)
-    mean_t = augmenter.target.class_means()[1].float().index_select(0, labels)
-
-    def distance(a: Tensor, b: Tensor) -> float:
-        return round(float((a - b).norm(dim=1).mean()), 3)
-
+    scene: Scene, extractor: Extractor, images: Tensor, labels: Tensor, reconstructed: Tensor, made: dict[float, Tensor]
+) -> dict[str, Any]:
+    """What the picture cannot show; classes without pseudo-labels have no mean, and are left out of distances to it."""
+    count, mean = scene.augmenter.target.class_means()
+    there = (count > 0)[labels]
+    mean_t = mean.float().index_select(0, labels)[there]
+    augmented = made[scene.config.lambda0]
     return {
-        "numbers": {
-            "images": len(images),
-            "from the source image to its reconstruction": distance(f, f_1),
-            "to the augmented point, before (from the reconstruction)": distance(f_1, goal),
-            "to the augmented point, after (from the augmented image)": distance(f_2, goal),
-            "to the target's class mean, from the source image": distance(f, mean_t),
-            "to the target's class mean, from the augmented image": distance(f_2, mean_t),
-            "share of source images that the classifier gets right": _share(extractor.classes(images), labels),
-            "share of reconstructions that keep their class": _share(extractor.classes(reconstructed), labels),
-            "share of augmented images that keep their class": _share(extractor.classes(augmented), labels),
-        }
+        "features, source image to its reconstruction": _distance(images, extractor, extractor.features(reconstructed)),
+        "features to the target's class mean: source image": _distance(images[there], extractor, mean_t),
+        "features to the target's class mean: reconstruction": _distance(reconstructed[there], extractor, mean_t),
+        "features to the target's class mean: augmented image": _distance(augmented[there], extractor, mean_t),
+        "features to the target's class mean: augmented image at λ = 1": _distance(made[1.0][there], extractor, mean_t),
+        "share of source images that the classifier gets right": _share(extractor.classes(images), labels),
+        "share of reconstructions that keep their class": _share(extractor.classes(reconstructed), labels),
+        "share of augmented images that keep their class": _share(extractor.classes(augmented), labels),
+        "share of augmented images at λ = 1 that keep their class": _share(extractor.classes(made[1.0]), labels),
     }
 
 

@@ -35,7 +35,8 @@ class Recipe:
 
     `measure` adds to what is kept of a run; `extra` gives a section of the page and its numbers; `draw` makes the
     picture where it is not the common one. `alone` does the work of a run by itself, given a folder to work in and the
-    path (without suffix) of its pictures; `tell` makes a section of what was kept.
+    path (without suffix) of its pictures; `tell` makes a section of what was kept. `elsewhere` has the tasks at other
+    places, and `only` the places where it can be made at all (empty: everywhere).
     """
 
     what: str
@@ -46,9 +47,10 @@ class Recipe:
     measure: Measure | None = None
     extra: Callable[..., tuple[str, dict[str, Any]]] | None = None
     draw: Callable[[Kept, list[Row], Path], None] | None = None
-    alone: Callable[[RunConfig, Path, Path], dict[str, Any]] | None = None
+    alone: Callable[[RunConfig, Path, Path, bool], dict[str, Any]] | None = None
     tell: Callable[[Kept], str] | None = None
     elsewhere: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
 
 
 RECIPES = {
@@ -70,7 +72,7 @@ RECIPES = {
     ),
     "figure-moons": Recipe(
         "boundaries on two moons", "moons", base_rows(("source-only", "dann")), seeds=tuple(range(100, 110)),
-        measure=boundary_of_run, draw=draw_moons,
+        measure=boundary_of_run, draw=draw_moons, only=("moons",),
     ),
     "figure-bias": Recipe(
         "how far the memory's and the iterative estimates lie from the ideal, epoch by epoch", "office31",
@@ -80,11 +82,13 @@ RECIPES = {
     "figure-augmented": Recipe(
         "augmented features as images, by a WGAN-GP and reverse mapping", "digits",
         [Row("source-only +TSA", TSA)], columns=("SV → M",), seeds=(0,), alone=augmented_images, tell=tell_augmented,
+        elsewhere={"digits-small": ("UCI → MNIST-5k",)}, only=("digits", "digits-small"),
     ),
     "figure-neighbours": Recipe(
         "augmented features by the real images nearest to them, without a generator", "digits",
         [Row("source-only +TSA", TSA)], columns=("SV → M",), seeds=(0,), alone=train_and_find_neighbours,
-        tell=tell_neighbours, elsewhere={"office-caltech": ("A → W",)},
+        tell=tell_neighbours, elsewhere={"office-caltech": ("A → W",), "digits-small": ("UCI → MNIST-5k",)},
+        only=("digits", "digits-small", "office-caltech-images", "office31", "office-home", "visda"),
     ),
     "figure-sensitivity": Recipe(
         "accuracy over λ0 and β, base CDAN+E", "office-home",

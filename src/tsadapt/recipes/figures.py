@@ -16,7 +16,7 @@ __all__ = ["boundary_of_run", "draw_bias", "draw_moons", "draw_planes", "draw_su
 GRID = (61, 49)
 
 
-def watch_bias(config: RunConfig, work: Path, beside: Path) -> dict[str, Any]:
+def watch_bias(config: RunConfig, work: Path, beside: Path, quick: bool) -> dict[str, Any]:
     """The errors of both estimates, epoch by epoch, and whether the memory's is the smaller after the first."""
     epochs = estimation_bias(config)
     closer = {
@@ -27,35 +27,45 @@ def watch_bias(config: RunConfig, work: Path, beside: Path) -> dict[str, Any]:
 
 
 def tell_bias(kept: Kept) -> str:
-    """Whether the memory's estimate is the closer one."""
-    runs = [run["memory_is_closer_after_the_first_epoch"] for run in kept.values()]
-    count = {what: sum(run[what] for run in runs) for what in ("mean_difference", "covariance")}
+    """Whether the memory's estimate is the closer one, for each task."""
+    return "\n\n".join(_closer(task, runs) for task, runs in _by_task(kept).items() if len(runs[0]["epochs"]) > 1)
+
+
+def _closer(task: str, runs: list[dict[str, Any]]) -> str:
+    always = {w: sum(run["memory_is_closer_after_the_first_epoch"][w] for run in runs) for w in PARTS.values()}
+    averaged = []
+    for sign, what in PARTS.items():
+        memory, iterative = (_mean_curve(runs, name, what)[1:] for name in ("memory", "iterative"))
+        averaged.append(f"{int((memory < iterative).sum())} of {len(memory)} for {sign}")
     return (
-        f"{_on_average(kept)} In single runs, it is closer at every epoch after the first in"
-        f" {count['mean_difference']} of {len(runs)} runs for Δμ, and in {count['covariance']} of {len(runs)} for Σ."
+        f"{task}: the memory's estimate is closer to the ideal than the iterative one at every epoch after the first in"
+        f" {always['mean_difference']} of {len(runs)} runs for Δμ, and in {always['covariance']} of {len(runs)} for Σ."
+        f" Averaged over the runs it is closer at {' and '.join(averaged)} of these epochs."
     )
 
 
-def _on_average(kept: Kept) -> str:
-    said = []
-    for sign, what in (("Δμ", "mean_difference"), ("Σ", "covariance")):
-        memory, iterative = (
-            np.mean([[epoch[name][what] for epoch in run["epochs"]] for run in kept.values()], axis=0)[1:]
-            for name in ("memory", "iterative")
-        )
-        said.append(f"at {int((memory < iterative).sum())} of the {len(memory)} epochs after the first for {sign}")
-    return f"Averaged over the runs, the memory's estimate is closer to the ideal {' and '.join(said)}."
+PARTS = {"Δμ": "mean_difference", "Σ": "covariance"}
+
+
+def _by_task(kept: Kept) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for key, run in kept.items():
+        found.setdefault(key.split(" | ")[1], []).append(run)
+    return found
+
+
+def _mean_curve(runs: list[dict[str, Any]], name: str, what: str) -> np.ndarray:
+    curve: np.ndarray = np.mean([[epoch[name][what] for epoch in run["epochs"]] for run in runs], axis=0)
+    return curve
 
 
 def draw_bias(kept: Kept, rows: list[Row], path: Path) -> None:
-    """Mean over the seeds of both errors, over the epochs."""
-    runs = [run["epochs"] for run in kept.values()]
-    curves: dict[str, dict[str, Any]] = {}
-    for title, what in (("mean difference Δμ", "mean_difference"), ("target covariance Σ", "covariance")):
-        curves[title] = {
-            name: np.mean([[epoch[name][what] for epoch in run] for run in runs], axis=0)
-            for name in ("iterative", "memory")
-        }
+    """Mean over the seeds of both errors, over the epochs, two panels for each task."""
+    curves = {
+        f"{title} ({task}, {len(runs)} seeds)": {n: _mean_curve(runs, n, what) for n in ("iterative", "memory")}
+        for task, runs in _by_task(kept).items()
+        for title, what in (("mean difference Δμ", "mean_difference"), ("target covariance Σ", "covariance"))
+    }
     draw_curves(curves, "epoch", "distance to the ideal estimate", path)
 
 
@@ -110,7 +120,7 @@ def draw_moons(kept: Kept, rows: list[Row], path: Path) -> None:
         found = [run for key, run in kept.items() if key.startswith(f"{row.title} | ") and key.endswith(f" | {first}")]
         if found:
             said = found[0]["boundary"]
-            panels[f"{row.title}: {found[0]['accuracy']:.1f} %"] = Boundary(
+            panels[f"{row.title}: {found[0]['accuracy']:.1f} % (seed {first})"] = Boundary(
                 np.array(said["low"]), np.array(said["high"]), unpacked(said["share"])
             )
     draw_boundaries(panels, x.tensor.numpy(), x.y.numpy(), y.tensor.numpy(), path)
@@ -123,7 +133,9 @@ def draw_planes(kept: Kept, rows: list[Row], path: Path) -> None:
         for key, run in kept.items():
             if key.startswith(f"{row.title} | "):
                 plane = run["plane"]
-                panels[f"{row.title}: {run['accuracy']:.1f} %"] = (np.array(plane["source"]), np.array(plane["target"]))
+                _, task, seed = key.split(" | ")
+                title = f"{row.title}: {run['accuracy']:.1f} %\n{task}, seed {seed}"
+                panels[title] = (np.array(plane["source"]), np.array(plane["target"]))
     draw_plane(panels, path)
 
 
@@ -133,7 +145,11 @@ def draw_surfaces(kept: Kept, rows: list[Row], path: Path) -> None:
     strengths, betas = (sorted({point[i] for point in points}) for i in (0, 1))
     surfaces = {}
     for column in dict.fromkeys(key.split(" | ")[1] for key in kept):
-        found = {key.split(" | ")[0]: run["accuracy"] for key, run in kept.items() if key.split(" | ")[1] == column}
+        by_row: dict[str, list[float]] = {}
+        for key, run in kept.items():
+            if key.split(" | ")[1] == column:
+                by_row.setdefault(key.split(" | ")[0], []).append(run["accuracy"])
+        found = {title: float(np.mean(values)) for title, values in by_row.items()}
         if all(title in found for title in (*points.values(), "source-only")):
             accuracy = np.array([[found[points[l0, beta]] for beta in betas] for l0 in strengths])
             surfaces[column] = {

@@ -7,28 +7,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tsadapt.analysis.augment import Augmenter
 from tsadapt.analysis.neighbours import nearest
-from tsadapt.config import RunConfig, read_config
+from tsadapt.config import RunConfig
 from tsadapt.data.images import Images, UnreadableImageError
 from tsadapt.data.loader import seeded
 from tsadapt.data.open import open_dataset
 from tsadapt.data.types import Domain, match_labels
-from tsadapt.engine.evaluate import predict_rows
-from tsadapt.engine.kept_memory import load_memory
 from tsadapt.engine.run import fit
-from tsadapt.engine.saved import load_model
-from tsadapt.engine.task import make_task
 from tsadapt.errors import UserError
+from tsadapt.recipes.scene import rows_of_each_class, scene_of_run
 from tsadapt.recipes.table import Kept
 from tsadapt.report.augmented import draw_augmented
 
-__all__ = ["neighbours_of_run", "rows_of_each_class", "tell_neighbours", "train_and_find_neighbours"]
+__all__ = ["neighbours_of_run", "tell_neighbours", "train_and_find_neighbours"]
 
 NEAR, SIDE, OF_CLASS, SHOWN = 3, 64, 8, 1
 
 
-def train_and_find_neighbours(config: RunConfig, work: Path, beside: Path) -> dict[str, Any]:
+def train_and_find_neighbours(config: RunConfig, work: Path, beside: Path, quick: bool) -> dict[str, Any]:
     """Train the run (or find it in `work`) with its memory kept, and look for the neighbours."""
     run, _ = fit(config, work / "runs" / config.hash(), quiet=True, keep_memory=True)
     return neighbours_of_run(run, beside)
@@ -40,15 +36,11 @@ def neighbours_of_run(run: Path, beside: Path, strength: float | None = None) ->
     λ is the run's λ0 unless `strength` is given. The run is one of images that has kept its memory (fit --tsa
     --keep-memory), its backbone frozen, trained, or none. The share of neighbours of the right class is an oracle.
     """
-    config = read_config(run / "config.toml")
-    task, saved = make_task(config), load_model(run, torch.device("cpu"))
+    scene = scene_of_run(run)
+    config, task, f_s, f_t, augmenter = scene.config, scene.task, scene.f_s, scene.f_t, scene.augmenter
     source, target = task.source.train, task.target.train
     pictures = [_Pictures(open_dataset(n).train, d) for n, d in ((config.source, source), (config.target, target))]
-    augmenter, strength = Augmenter(*load_memory(run)), config.lambda0 if strength is None else strength
-    f_s, f_t = (
-        torch.from_numpy(predict_rows(saved.model, d, torch.device("cpu"), saved.eyes).features)
-        for d in (source, target)
-    )
+    strength = config.lambda0 if strength is None else strength
     assert source.y is not None
     rows, labels = rows_of_each_class(source.y, len(task.classes), OF_CLASS, config.seed)
     shift, spread = augmenter.directions(labels, seeded(config.seed, 30))
@@ -82,22 +74,16 @@ def neighbours_of_run(run: Path, beside: Path, strength: float | None = None) ->
     return {"numbers": numbers, "lambda": strength}
 
 
-def rows_of_each_class(y: Tensor, classes: int, of_class: int, seed: int) -> tuple[list[int], Tensor]:
-    """So many rows of each class, at random, and their labels."""
-    random, rows = seeded(seed, 31), list[int]()
-    for c in range(classes):
-        mine = (y == c).nonzero()[:, 0]
-        rows += mine[torch.randperm(len(mine), generator=random)[:of_class]].tolist()
-    return rows, y[rows]
-
-
 def tell_neighbours(kept: Kept) -> str:
-    """The numbers beside the picture."""
-    (run,) = kept.values()
+    """The numbers beside the picture, of each run."""
+    return "\n\n".join(_told(key, run) for key, run in kept.items())
+
+
+def _told(key: str, run: dict[str, Any]) -> str:
     lines = [
-        "Rows by class: a source image, the target image nearest to its feature, the three nearest to its augmented"
-        f" feature (a draw at λ = {run['lambda']}), and the source image nearest to that. Images were drawn at random,"
-        " not chosen; the numbers are means over more of them.",
+        f"{key.split(' | ')[1]}. Rows by class: a source image, the target image nearest to its feature, the three"
+        f" nearest to its augmented feature (a draw at λ = {run['lambda']}), and the source image nearest to that."
+        " Images were drawn at random, not chosen; the numbers are means over more of them, in evaluation mode.",
         "",
         "| | |",
         "|---|---|",
@@ -112,22 +98,24 @@ class _Pictures:
     def __init__(self, raw: Domain, ready: Domain) -> None:
         if raw.kind == "vector":
             raise UserError(f"{raw.name} holds feature vectors: there are no images to show.")
-        self.raw = raw
-        numbers = {name: i for i, name in enumerate(raw.row_names or ())}
-        names = ready.row_names or ()
-        self.rows = [numbers[name] for name in names] if numbers and len(names) == len(ready) else [*range(len(ready))]
+        # Images in memory are shown as the network takes them; of files, those with the names of the rows.
+        self.x = raw.x if ready.kind == "vector" else ready.x
+        self.rows = [*range(len(ready))]
+        if self.x is raw.x and len(raw) != len(ready):
+            numbers = {name: i for i, name in enumerate(raw.row_names or ())}
+            if not numbers or ready.row_names is None:
+                raise UserError(f"{raw.name}: the rows that were trained on have no names to find their images by.")
+            self.rows = [numbers[name] for name in ready.row_names]
 
     def of(self, rows: list[int]) -> Tensor:
         """Images (N, 3, 64, 64) from −1 to 1; one that cannot be read is grey."""
         return torch.stack([self._one(self.rows[row]) for row in rows])
 
     def _one(self, row: int) -> Tensor:
-        x = self.raw.x
         try:
-            image = x.decode(row, SIDE) if isinstance(x, Images) else x[row]
+            image = self.x.decode(row, SIDE) if isinstance(self.x, Images) else self.x[row]
         except UnreadableImageError:
             return torch.zeros(3, SIDE, SIDE)
-        pixels = image.float()[None]
         enlarge = max(image.shape[1:]) < SIDE
         mode: dict[str, Any] = {"mode": "nearest"} if enlarge else {"mode": "bilinear", "antialias": True}
-        return F.interpolate(pixels, (SIDE, SIDE), **mode)[0].expand(3, -1, -1) / 127.5 - 1
+        return F.interpolate(image.float()[None], (SIDE, SIDE), **mode)[0].expand(3, -1, -1) / 127.5 - 1

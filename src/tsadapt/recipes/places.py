@@ -103,7 +103,8 @@ PLACES = {
             "SY → M": ("digits:syn", "digits:mnist"),
         },
         DIGITS,
-        "the complete train splits, test splits judged; MCD's 28×28 network (M → U and U → M) and CDAN's DTN, from"
+        "train splits as they are here (the paper's SVHN has 73,257 rows), test splits judged; MCD's 28×28 network"
+        " (M → U and U → M) and CDAN's DTN, from"
         " scratch; 6,000 steps (DTN 3,000), batch 64 + 64, SGD with momentum 0.9, rate 0.01, weight decay 0.0005",
         0.075,
         of_task={column: {"network": "dtn", "steps": 3000} for column in ("SV → M", "SY → M")},

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from tsadapt.engine.files import write_atomically, write_json
+from tsadapt.engine.loop import NotFiniteError
+from tsadapt.engine.run import versions
 from tsadapt.errors import UserError, unknown
 from tsadapt.recipes.catalogue import RECIPES, Recipe
 from tsadapt.recipes.places import PLACES, Place, missing, place_named
 from tsadapt.recipes.published import published
 from tsadapt.recipes.rows import Row
-from tsadapt.recipes.table import Job, Kept, cells, make_jobs, read_kept, run_jobs, shortened
+from tsadapt.recipes.table import Job, Kept, cells, make_jobs, read_kept, rows_told, run_jobs, shortened
 from tsadapt.report.paper import draw_rows, markdown_table
 
 __all__ = ["Asked", "reproduce", "status_lines"]
 
-QUICK_STEPS, QUICK_EPOCH_STEPS = 30, 120
+QUICK_STEPS, QUICK_EPOCH_STEPS = 30, 160
 
 
 @dataclass(frozen=True)
@@ -42,36 +44,43 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
     if name not in RECIPES:
         raise UserError(unknown("table or figure", name, RECIPES))
     recipe = RECIPES[name]
-    place, columns, seeds = _scene(recipe, asked)
+    place, columns, seeds = _scene(name, recipe, asked)
     folder, stem = out / "quick" if asked.quick else out, _stem(name, recipe, asked)
     path = folder / f"{stem}.json"
-    kept, extra = read_kept(path)
+    everything, extra = read_kept(path)
     jobs = make_jobs(place, _filtered(recipe.rows, asked.rows), columns, seeds)
     said = {"name": name, "title": recipe.what, "data": place.title, "protocol": place.protocol, "command": command}
 
-    def save(so_far: Kept) -> None:
-        write_json(path, {**said, "extra": extra, "runs": so_far})
+    def save(kept: Kept) -> None:
+        # Another process may have written in the meantime, and nothing that was measured is ever thrown away.
+        kept.update({key: run for key, run in read_kept(path)[0].items() if key not in kept})
+        write_json(path, {**said, "extra": extra, "runs": kept})
 
     not_run: dict[str, str] = {}
     if not asked.only_collect and recipe.alone is not None:
-        not_run = _alone(recipe, jobs, kept, save, folder, stem)
+        not_run = _alone(recipe, jobs, everything, save, folder, stem, asked.quick)
     elif not asked.only_collect:
-        not_run = run_jobs(jobs, kept, folder / "work", asked.jobs, save, recipe.measure)
+        not_run = run_jobs(jobs, everything, folder / "work", asked.jobs, save, recipe.measure)
     _say_not_run(not_run)
-    all_columns = [*dict.fromkeys([*_columns(recipe, asked, place), *columns])]
-    whole = make_jobs(place, recipe.rows, all_columns, seeds if asked.quick else sorted({*recipe.seeds, *seeds}))
-    # What was measured under other settings than today's is no part of the table.
-    kept = {job.key: kept[job.key] for job in whole if kept.get(job.key, {}).get("hash") == job.config.hash()}
+
+    there = [key.split(" | ") for key in everything]
+    all_columns = [*dict.fromkeys([*_columns(recipe, asked, place), *columns, *(c for _, c, _ in there)])]
+    all_columns = [column for column in all_columns if column in place.tasks]
+    all_seeds = seeds if asked.quick else sorted({*recipe.seeds, *seeds, *(int(seed) for _, _, seed in there)})
+    whole = make_jobs(place, recipe.rows, all_columns, all_seeds)
+    # What was measured under other settings than today's stays in the file, and is no part of the table.
+    kept = {job.key: everything[job.key] for job in whole if _is_of(job, everything)}
     if not kept:
-        raise UserError(f"nothing of {name} could be run here: {next(iter(not_run.values()), 'nothing was asked for')}")
-    at_home = asked.on in (None, recipe.home) and not asked.frozen and not asked.quick
+        why = next(iter(not_run.values()), "nothing is kept yet; leave out --only-collect to train.")
+        raise UserError(f"nothing of {name} is here: {why}")
+    at_home = asked.on in (None, recipe.home) and not asked.frozen and not asked.quick and asked.steps is None
     paper = published().get(name) if at_home else None
     sections, picture = [], folder / f"{stem}.png"
     if recipe.alone is None:
         table = cells(whole, kept, recipe.rows, all_columns, paper, place.measure)
         sections += [markdown_table(table), _selected(whole, kept, recipe.rows)]
         draw_rows(table, f"{name}, {place.title}: target accuracy, %", picture)
-    if recipe.extra is not None:
+    if recipe.extra is not None and not asked.only_collect:
         done = [c for c in all_columns if any(f" | {c} | " in key for key in kept)]
         text, extra = recipe.extra(place, recipe.rows, done, kept, extra)
         sections.append(text)
@@ -79,25 +88,34 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
         recipe.draw(kept, recipe.rows, picture)
     if recipe.tell is not None:
         sections.append(recipe.tell(kept))
-    save(kept)
-    pictures = [p for p in (picture, folder / f"{stem}-strip.png") if p.exists()]
-    head = f"## {name}: {recipe.what}\n\nOn {place.title}: {place.protocol}."
-    judged = " Target accuracy, %, last step, mean ± deviation over seeds." if recipe.alone is None else ""
-    sections = [f"{head}{judged} {len(kept)} of {len(whole)} runs are there.", *sections]
-    sections += [f"![{p.stem}]({p.name})" for p in pictures]
-    sections.append(paper.note if paper is not None else "")
-    if not_run:
-        sections.append(f"Not run here ({len(not_run)} runs): {' '.join(dict.fromkeys(not_run.values()))}")
-    sections.append(_made_by(command, stem, kept))
+    save(everything)
+    pictures = sorted(p for p in folder.glob(f"{stem}*.png") if p == picture or recipe.alone is not None)
     page = folder / f"{stem}.md"
+    judged = " Target accuracy, %, last step, mean ± deviation over seeds." if recipe.alone is None else ""
+    sections = [
+        f"## {name}: {recipe.what}",
+        f"On {place.title}: {place.protocol}.{judged} {len(kept)} of {len(whole)} runs are there.",
+        *sections,
+        *(f"![{p.stem}]({p.name})" for p in pictures),
+        paper.note if paper is not None else "",
+        rows_told(kept),
+        f"Not run here ({len(not_run)} runs): {' '.join(dict.fromkeys(not_run.values()))}" if not_run else "",
+        _made_by(command, stem, kept),
+    ]
     write_atomically(page, "\n\n".join(section for section in sections if section) + "\n")
     return [path, *pictures, page]
 
 
-def _scene(recipe: Recipe, asked: Asked) -> tuple[Place, list[str], tuple[int, ...]]:
+def _is_of(job: Job, kept: Kept) -> bool:
+    return bool(kept.get(job.key, {}).get("hash") == job.config.hash())
+
+
+def _scene(name: str, recipe: Recipe, asked: Asked) -> tuple[Place, list[str], tuple[int, ...]]:
     """The place, columns and seeds of this call."""
     on = asked.on or ("digits-small" if asked.quick and recipe.home != "moons" else recipe.home)
     place = place_named(on, asked.frozen, asked.weights)
+    if recipe.only and on not in recipe.only:
+        raise UserError(f"{name} cannot be made on {on}: expected --on {' or '.join(recipe.only)}.")
     if asked.quick:
         steps = asked.steps or (QUICK_EPOCH_STEPS if recipe.alone is not None else QUICK_STEPS)
         place = shortened(place, steps)
@@ -140,25 +158,34 @@ def _stem(name: str, recipe: Recipe, asked: Asked) -> str:
     return f"{name}{where}{frozen}{steps}"
 
 
-def _alone(recipe: Recipe, jobs: list[Job], kept: Kept, save: Any, folder: Path, stem: str) -> dict[str, str]:
-    """Runs that a recipe does by itself."""
+def _alone(
+    recipe: Recipe, jobs: list[Job], kept: Kept, save: Any, folder: Path, stem: str, quick: bool
+) -> dict[str, str]:  # fmt: skip
+    """Runs that a recipe does by itself; each has pictures of its own if it makes any."""
     not_run = {}
     assert recipe.alone is not None
     for job in jobs:
+        first = job.seed == jobs[0].seed and job.column == jobs[0].column
+        beside = folder / (stem if first else f"{stem}-{job.column.replace(' → ', '-')}-{job.seed}".replace(" ", ""))
         why = missing(job.config.source) or missing(job.config.target)
+        drawn = recipe.draw is not None or beside.with_name(f"{beside.name}.png").exists()
+        if not why and not (_is_of(job, kept) and drawn):
+            print(f"{job.key} …", file=sys.stderr, flush=True)
+            try:
+                found = recipe.alone(job.config, folder / "work", beside, quick)
+                kept[job.key] = {"hash": job.config.hash(), **found, "versions": versions()}
+                save(kept)
+            except (UserError, NotFiniteError) as error:
+                why = str(error)
         if why:
             not_run[job.key] = why
-        elif kept.get(job.key, {}).get("hash") != job.config.hash():
-            print(f"{job.key} …", file=sys.stderr, flush=True)
-            kept[job.key] = {"hash": job.config.hash(), **recipe.alone(job.config, folder / "work", folder / stem)}
-            save(kept)
     return not_run
 
 
 def _selected(jobs: list[Job], kept: Kept, rows: list[Row]) -> str:
     """The step that validators select without labels, and the best one by target labels, beside the last."""
-    lines = ["| mean over tasks and seeds | last step | selected without labels | oracle (best by target labels) |"]
-    lines.append("|---|---|---|---|")
+    lines = ["| accuracy, mean over the runs | runs | last step | selected without labels | oracle (best by labels) |"]
+    lines.append("|---|---|---|---|---|")
     for row in rows:
         runs = [kept[job.key] for job in jobs if job.row == row.title and job.key in kept]
         runs = [run for run in runs if "selected" in run]
@@ -171,7 +198,7 @@ def _selected(jobs: list[Job], kept: Kept, rows: list[Row]) -> str:
                     [run["oracle"]["accuracy"] for run in runs],
                 )
             ]
-            lines.append(f"| {row.title} | " + " | ".join(f"{mean:.1f}" for mean in means) + " |")
+            lines.append(f"| {row.title} | {len(runs)} | " + " | ".join(f"{mean:.1f}" for mean in means) + " |")
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
@@ -183,9 +210,12 @@ def _say_not_run(not_run: dict[str, str]) -> None:
 
 def _made_by(command: str, stem: str, kept: Kept) -> str:
     """Where the numbers come from."""
-    versions: dict[str, str] = next((run["versions"] for run in kept.values() if "versions" in run), {})
-    told = "".join(f", {package} {number}" for package, number in versions.items())
-    return f"Made by `{command}`; settings and hashes: [{stem}.json]({stem}.json){told}."
+    made = list(dict.fromkeys(_told(run["versions"]) for run in kept.values() if "versions" in run))
+    return f"Made by `{command}`; settings and hashes: [{stem}.json]({stem}.json); {'; or '.join(made)}."
+
+
+def _told(numbers: dict[str, str]) -> str:
+    return ", ".join(f"{package} {number}" for package, number in numbers.items())
 
 
 def expected_time(recipe: Recipe, place: Place, columns: Iterable[str]) -> str:
@@ -205,7 +235,7 @@ def status_lines() -> list[str]:
     lines = ["Times are for all runs of a table, on one core; --rows, --columns and --seeds take a part.", ""]
     for name, recipe in RECIPES.items():
         lines.append(f"{name:<19} {recipe.what}")
-        places = [recipe.home, *(p for p in PLACES if p not in (recipe.home, "moons") and recipe.home != "moons")]
+        places = [recipe.home, *(p for p in recipe.only or PLACES if p not in (recipe.home, "moons"))]
         said = {}
         for where in places:
             place, columns = PLACES[where], _columns(recipe, Asked(on=where), PLACES[where])

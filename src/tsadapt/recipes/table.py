@@ -16,7 +16,7 @@ from tsadapt.recipes.rows import Row
 from tsadapt.sweep.plan import Planned
 from tsadapt.sweep.runner import run_all
 
-__all__ = ["AVERAGE", "Cell", "Job", "Kept", "cells", "make_jobs", "read_kept", "run_jobs"]
+__all__ = ["AVERAGE", "Cell", "Job", "Kept", "cells", "make_jobs", "read_kept", "rows_told", "run_jobs", "shortened"]
 
 AVERAGE = "Avg"
 Measure = Callable[[Path], dict[str, Any]]
@@ -137,8 +137,27 @@ def _kept(job: Job, folder: Path, measure: Measure | None) -> dict[str, Any]:
         found["oracle"] = {"step": oracle["step"], "accuracy": round(100 * oracle["accuracy"], 2)}
     found["source_accuracy"] = round(100 * metrics["last"]["source"]["accuracy"], 2)
     found["proxy_a_distance"] = metrics["last"]["proxy_a_distance"]
+    found["data"] = {role: [manifest["data"][role][k] for k in ("rows", "train")] for role in ("source", "target")}
     found["versions"] = manifest["versions"]
     return found | (measure(folder) if measure is not None else {})
+
+
+def rows_told(kept: Kept) -> str:
+    """How many rows each task was trained on, and a warning where runs of one task had other data."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, run in kept.items():
+        if "data" in run:
+            found.setdefault(key.split(" | ")[1], {})[json.dumps(run["data"])] = run["data"]
+    if not found:
+        return ""
+    told = []
+    for column, kinds in found.items():
+        sizes = " or ".join(dict.fromkeys(f"{d['source'][0]:,} + {d['target'][0]:,}" for d in kinds.values()))
+        told.append(f"{column} {sizes}")
+    text = f"Rows trained on (source + target): {'; '.join(told)}."
+    if any(len({d["source"][1] for d in kinds.values()}) > 1 for kinds in found.values()):
+        text += " **The data of a task changed between runs: they are not comparable.**"
+    return text
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,58 @@
+"""tsadapt augmented: what augmented features look like."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from tsadapt.cli.fit import Number, Whole
+from tsadapt.errors import UserError
+
+__all__ = ["Augmented"]
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """What the augmented features of a RUN look like: the real images nearest to them, as a picture.
+
+    RUN was trained on images with --tsa --keep-memory. With --generator, images are drawn for them as well, by a
+    WGAN-GP of the source and the paper's reverse mapping; that is for small images such as digits, and takes an hour.
+    Example: tsadapt augmented runs/photos --out augmented
+    """
+
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """Folder of the run."""
+    out: Path = Path("augmented")
+    """Where the pictures go: OUT/neighbours.png, OUT/augmented.png and OUT/augmented-strip.png."""
+    strength: Number = None
+    """λ of the neighbours' picture, from 0 to 1 (the run's λ0)."""
+    generator: bool = False
+    """Draw images by a generator too."""
+    generator_steps: Whole = None
+    """Steps of the generator (1,200)."""
+
+    def run(self) -> int:
+        """Make the pictures, and print the numbers beside them."""
+        from dataclasses import replace
+
+        from tsadapt.recipes.augmented import STANDARD, augmented_images_of_run
+        from tsadapt.recipes.neighbours import neighbours_of_run
+
+        if self.strength is not None and self.strength < 0:
+            raise UserError(f"--strength is {self.strength}, expected zero or more.")
+        if self.generator_steps is not None and self.generator_steps < 1:
+            raise UserError(f"--generator-steps is {self.generator_steps}, expected 1 or more.")
+        self.out.mkdir(parents=True, exist_ok=True)
+        found = neighbours_of_run(self.run_folder, self.out / "neighbours", self.strength)
+        for what, value in found["numbers"].items():
+            print(f"{what}: {value}")
+        print(f"written: {self.out / 'neighbours.png'}")
+        if self.generator:
+            steps = self.generator_steps or STANDARD.gan.steps
+            settings = replace(STANDARD, gan=replace(STANDARD.gan, steps=steps))
+            made = augmented_images_of_run(self.run_folder, self.out / "generators", self.out / "augmented", settings)
+            for what, value in made["numbers"].items():
+                print(f"{what}: {value}")
+            print(f"written: {self.out / 'augmented.png'}, {self.out / 'augmented-strip.png'}")
+        return 0

@@ -1,0 +1,73 @@
+"""A finished run with its memory, ready to be looked at: features of all rows as the network gives them now."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tsadapt.analysis.augment import Augmenter
+from tsadapt.config import RunConfig, read_config
+from tsadapt.core import FeatureMemory
+from tsadapt.data.loader import seeded
+from tsadapt.data.types import Domain
+from tsadapt.engine.evaluate import predict_rows
+from tsadapt.engine.kept_memory import load_memory
+from tsadapt.engine.saved import SavedModel, load_model
+from tsadapt.engine.task import Task, make_task
+from tsadapt.errors import UserError
+
+__all__ = ["Scene", "rows_of_each_class", "scene_of_run"]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A run, its task and model, the features of both domains (N, K) in evaluation mode, and draws from their moments.
+
+    The moments are of these features under the labels of the memory. The memory's own features would not do: they are
+    from training mode, with dropout and the statistics of a batch, and lie where no image of its own can be.
+    """
+
+    config: RunConfig
+    task: Task
+    saved: SavedModel
+    f_s: Tensor
+    f_t: Tensor
+    augmenter: Augmenter
+
+
+def scene_of_run(run: Path) -> Scene:
+    """What is needed to look at the augmented features of a run that has kept its memory."""
+    if not (run / "config.toml").is_file():
+        raise UserError(f"No run at {run}: expected the folder that fit wrote (its --out).")
+    config = read_config(run / "config.toml")
+    memories = load_memory(run)
+    task, saved = make_task(config), load_model(run, torch.device("cpu"))
+    if saved.architecture.heads > 1:
+        raise UserError(
+            f"{config.method} has {saved.architecture.heads} heads, each with features of its own: this is for one."
+        )
+    both = [_evaluated(saved, d, m) for d, m in zip((task.source.train, task.target.train), memories, strict=True)]
+    (f_s, source), (f_t, target) = both
+    return Scene(config, task, saved, f_s, f_t, Augmenter(source, target))
+
+
+def _evaluated(saved: SavedModel, domain: Domain, memory: FeatureMemory) -> tuple[Tensor, FeatureMemory]:
+    """Features of all rows (zero where one cannot be read), and a memory of them under the labels it had."""
+    predicted = predict_rows(saved.model, domain, torch.device("cpu"), saved.eyes)
+    rows = torch.tensor(predicted.rows)
+    features = torch.zeros(len(domain), predicted.features.shape[1])
+    features[rows] = torch.from_numpy(predicted.features)
+    now = FeatureMemory(memory.size, memory.dim, memory.classes, second_moments=False)
+    known = rows[memory.labels[rows] < memory.classes]
+    now.write(known, features[known], memory.labels[known])
+    return features, now
+
+
+def rows_of_each_class(y: Tensor, classes: int, of_class: int, seed: int) -> tuple[list[int], Tensor]:
+    """So many rows of each class, at random, and their labels."""
+    random, rows = seeded(seed, 31), list[int]()
+    for c in range(classes):
+        mine = (y == c).nonzero()[:, 0]
+        rows += mine[torch.randperm(len(mine), generator=random)[:of_class]].tolist()
+    return rows, y[rows]
