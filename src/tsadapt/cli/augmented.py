@@ -30,7 +30,7 @@ class Augmented:
     generator: bool = False
     """Draw images by a generator too."""
     generator_steps: Whole = None
-    """Steps of the generator (1,200)."""
+    """Steps of the generator (2,000)."""
 
     def run(self) -> int:
         """Make the pictures, and print the numbers beside them."""

@@ -23,7 +23,7 @@ from tsadapt.report.figures import write_sheet
 
 __all__ = ["AugmentedSettings", "augmented_images", "augmented_images_of_run", "tell_augmented"]
 
-GAN, FIRST, SECOND = GanConfig(steps=1200), Search(steps=1500, lr=0.05), Search(steps=800, lr=0.05)
+GAN, FIRST, SECOND = GanConfig(), Search(steps=1500, lr=0.05), Search(steps=800, lr=0.05)
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
