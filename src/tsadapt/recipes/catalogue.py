@@ -36,7 +36,8 @@ class Recipe:
     `measure` adds to what is kept of a run; `extra` gives a section of the page and its numbers; `draw` makes the
     picture where it is not the common one. `alone` does the work of a run by itself, given a folder to work in and the
     path (without suffix) of its pictures; `tell` makes a section of what was kept. `elsewhere` has the tasks at other
-    places, and `only` the places where it can be made at all (empty: everywhere).
+    places, `only` the places where it can be made at all (empty: everywhere), and `more_seconds` is about what a run takes
+    beside its training.
     """
 
     what: str
@@ -51,6 +52,7 @@ class Recipe:
     tell: Callable[[Kept], str] | None = None
     elsewhere: dict[str, tuple[str, ...]] = field(default_factory=dict)
     only: tuple[str, ...] = ()
+    more_seconds: float = 0.0
 
 
 RECIPES = {
@@ -82,7 +84,7 @@ RECIPES = {
     "figure-augmented": Recipe(
         "augmented features as images, by a WGAN-GP and reverse mapping", "digits",
         [Row("source-only +TSA", TSA)], columns=("SV → M",), seeds=(0,), alone=augmented_images, tell=tell_augmented,
-        elsewhere={"digits-small": ("UCI → MNIST-5k",)}, only=("digits", "digits-small"),
+        elsewhere={"digits-small": ("UCI → MNIST-5k",)}, only=("digits", "digits-small"), more_seconds=3600,
     ),
     "figure-neighbours": Recipe(
         "augmented features by the real images nearest to them, without a generator", "digits",
