@@ -16,8 +16,9 @@ __all__ = ["Augmented"]
 class Augmented:
     """What the augmented features of a RUN look like: the real images nearest to them, as a picture.
 
-    RUN was trained on images with --tsa --keep-memory. With --generator, images are drawn for them as well, by a
-    WGAN-GP of the source and the paper's reverse mapping; that is for small images such as digits, and takes an hour.
+    RUN was trained on images with --tsa --keep-memory (without, its last checkpoint will do while it is there). With
+    --generator, images are drawn for them as well, by a WGAN-GP of the source and the paper's reverse mapping; that is
+    for small images such as digits, and takes an hour.
     Example: tsadapt augmented runs/photos --out augmented
     """
 
@@ -39,14 +40,17 @@ class Augmented:
         from tsadapt.recipes.augmented import STANDARD, augmented_images_of_run
         from tsadapt.recipes.neighbours import neighbours_of_run
 
-        if self.strength is not None and self.strength < 0:
-            raise UserError(f"--strength is {self.strength}, expected zero or more.")
+        if self.strength is not None and not 0 <= self.strength <= 1:
+            raise UserError(f"--strength is {self.strength}, expected a number from 0 to 1.")
+        if self.out.exists() and not self.out.is_dir():
+            raise UserError(f"--out {self.out} is a file, expected a folder.")
         if self.generator_steps is not None and self.generator_steps < 1:
             raise UserError(f"--generator-steps is {self.generator_steps}, expected 1 or more.")
         self.out.mkdir(parents=True, exist_ok=True)
         found = neighbours_of_run(self.run_folder, self.out / "neighbours", self.strength)
+        print("means over source images drawn at random, of which the picture shows one a class:")
         for what, value in found["numbers"].items():
-            print(f"{what}: {value}")
+            print(f"  {what}: {value}")
         print(f"written: {self.out / 'neighbours.png'}")
         if self.generator:
             steps = self.generator_steps or STANDARD.gan.steps

@@ -36,7 +36,8 @@ class Reproduce:
     weights: Text = None
     """File with the backbone's weights, for photographs."""
     quick: bool = False
-    """A small form for a first look: embedded digits, few steps, one task, one seed."""
+    """A small form for a first look, in OUT/quick: embedded digits, few steps, one task, one seed. Its numbers and
+    pictures show what you will get, and mean nothing."""
     seeds: tuple[int, ...] = ()
     """Only these seeds."""
     rows: tuple[str, ...] = ()
@@ -61,8 +62,11 @@ class Reproduce:
             return 0
         if self.name is None:
             raise UserError("reproduce needs the name of a table or figure; tsadapt reproduce --list shows them.")
-        if self.jobs < 1:
-            raise UserError(f"--jobs is {self.jobs}, expected 1 or more.")
+        for flag, value in (("--jobs", self.jobs), ("--steps", self.steps)):
+            if value is not None and value < 1:
+                raise UserError(f"{flag} is {value}, expected 1 or more.")
+        if any(part.is_file() for part in (self.out, *self.out.parents)):
+            raise UserError(f"--out {self.out} is or lies in a file, expected a folder.")
         from tsadapt.engine.run import Interrupted
         from tsadapt.recipes import Asked, reproduce
 

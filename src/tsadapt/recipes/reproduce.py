@@ -61,12 +61,12 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
         not_run = _alone(recipe, jobs, everything, save, folder, stem, asked.quick)
     elif not asked.only_collect:
         not_run = run_jobs(jobs, everything, folder / "work", asked.jobs, save, recipe.measure)
-    _say_not_run(not_run)
-
+    _say_not_run(not_run, everything)
     there = [key.split(" | ") for key in everything]
     all_columns = [*dict.fromkeys([*_columns(recipe, asked, place), *columns, *(c for _, c, _ in there)])]
     all_columns = [column for column in all_columns if column in place.tasks]
-    all_seeds = seeds if asked.quick else sorted({*recipe.seeds, *seeds, *(int(seed) for _, _, seed in there)})
+    standard = recipe.seeds[:1] if asked.quick else recipe.seeds
+    all_seeds = sorted({*standard, *seeds, *(int(seed) for _, _, seed in there)})
     whole = make_jobs(place, recipe.rows, all_columns, all_seeds)
     # What was measured under other settings than today's stays in the file, and is no part of the table.
     kept = {job.key: everything[job.key] for job in whole if _is_of(job, everything)}
@@ -202,8 +202,8 @@ def _selected(jobs: list[Job], kept: Kept, rows: list[Row]) -> str:
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
-def _say_not_run(not_run: dict[str, str]) -> None:
-    for why in dict.fromkeys(not_run.values()):
+def _say_not_run(not_run: dict[str, str], kept: Kept) -> None:
+    for why in dict.fromkeys(not_run.values() if kept else ()):  # with nothing kept, the error says it
         keys = [key for key, reason in not_run.items() if reason == why]
         print(f"not run ({len(keys)}): {keys[0]}{', …' if len(keys) > 1 else ''}: {why}", file=sys.stderr)
 

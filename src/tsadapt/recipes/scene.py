@@ -1,5 +1,6 @@
 """A finished run with its memory, ready to be looked at: features of all rows as the network gives them now."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,9 +48,25 @@ def scene_of_run(run: Path) -> Scene:
         raise UserError(
             f"{config.method} has {saved.architecture.heads} heads, each with features of its own: this is for one."
         )
+    for domain, memory in zip((task.source.train, task.target.train), memories, strict=True):
+        if len(domain) != memory.size:
+            raise UserError(
+                f"{domain.name} has {len(domain)} rows, and the run was trained on {memory.size}: it changed since."
+            )
+    _check_data(run, task)
     both = [_evaluated(saved, d, m) for d, m in zip((task.source.train, task.target.train), memories, strict=True)]
     (f_s, source), (f_t, target) = both
     return Scene(config, task, saved, f_s, f_t, Augmenter(source, target))
+
+
+def _check_data(run: Path, task: Task) -> None:
+    """The rows are those that the run was trained on."""
+    path = run / "manifest.json"
+    if path.is_file():
+        before = json.loads(path.read_text(encoding="utf-8"))["data"]
+        for role, domain in (("source", task.source.train), ("target", task.target.train)):
+            if before[role]["train"] != domain.fingerprint():
+                raise UserError(f"{domain.name} changed since the run was trained: the memory is of other rows.")
 
 
 def _evaluated(saved: SavedModel, domain: Domain, memory: FeatureMemory) -> tuple[Tensor, FeatureMemory]:

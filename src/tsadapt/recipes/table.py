@@ -103,7 +103,8 @@ def run_jobs(
             if len(by_folder) > len(some):
                 _progress(jobs, kept)
     finally:
-        collect()
+        if by_folder:
+            collect()
     return not_run | {job.key: why for folder, why in failed.items() for job in by_folder[folder]}
 
 
@@ -223,5 +224,5 @@ def shortened(place: Place, steps: int) -> Place:
         place,
         settings={**place.settings, "steps": steps, "candidates": 2},
         of_task={name: {**given, "steps": steps} for name, given in place.of_task.items()},
-        protocol=f"{place.protocol} (shortened to {steps} steps, for a first look)",
+        protocol=f"a first look of {steps} steps, whose numbers mean nothing; the whole has: {place.protocol}",
     )

@@ -1,5 +1,6 @@
 """Pictures of augmented features."""
 
+import textwrap
 from pathlib import Path
 
 from torch import Tensor
@@ -14,7 +15,7 @@ def draw_augmented(columns: dict[str, Tensor], names: list[str], path: Path) -> 
     plt = pyplot()
     rows = len(names)
     figure, axes = plt.subplots(
-        rows, len(columns), figsize=(1.0 * len(columns) + 0.6, 0.95 * rows + 0.5), layout="constrained", squeeze=False
+        rows, len(columns), figsize=(1.1 * len(columns) + 0.8, 1.0 * rows + 0.8), layout="constrained", squeeze=False
     )
     for j, (title, images) in enumerate(columns.items()):
         for i, image in enumerate(as_pixels(images)):
@@ -22,7 +23,7 @@ def draw_augmented(columns: dict[str, Tensor], names: list[str], path: Path) -> 
             axis.imshow(image)
             axis.set(xticks=(), yticks=())
             if i == 0:
-                axis.set_title(title.replace(" ", "\n", 1), fontsize=8)
+                axis.set_title("\n".join(textwrap.wrap(title, 11)), fontsize=7, va="bottom")
             if j == 0:
                 axis.set_ylabel(names[i], rotation=0, ha="right", va="center")
     write_figure(figure, path)

@@ -113,7 +113,7 @@ def draw_boundaries(panels: dict[str, Boundary], x_s: np.ndarray, y_s: np.ndarra
     for axis, (title, boundary) in zip(axes.flat, panels.items(), strict=False):
         extent = (boundary.low[0], boundary.high[0], boundary.low[1], boundary.high[1])
         xs, ys = (np.linspace(boundary.low[i], boundary.high[i], boundary.share.shape[1 - i]) for i in (0, 1))
-        axis.contourf(xs, ys, boundary.share, levels=(-0.01, 0.5, 1.01), colors=("#e3f1dc", "#fdf6cf"))
+        axis.contourf(xs, ys, boundary.share, levels=(-0.01, 0.5, 1.01), colors=("#f9dedc", "#ddefdc"))
         axis.contour(xs, ys, boundary.share, levels=(0.5,), colors="black", linewidths=1.2)
         for label, colour in ((0, "#c62828"), (1, "#2e7d32")):
             axis.scatter(*x_s[y_s == label].T, s=5, color=colour, label=f"source, class {label}")

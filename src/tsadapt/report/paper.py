@@ -1,6 +1,7 @@
 """Ours beside the paper's: Markdown and a picture."""
 
 import io
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,7 +42,7 @@ def _ours(cell: Value, digits: int) -> str:
         return "not run"
     spread = "" if cell.deviation is None else f" ± {cell.deviation:.{digits}f}"
     missing = "" if len(cell.values) == cell.wanted else f" ({len(cell.values)} of {cell.wanted} seeds)"
-    return f"**{cell.mean:.{digits}f}**{spread}{missing}"
+    return f"{cell.mean:.{digits}f}{spread}{missing}"
 
 
 def draw_rows(table: Mapping[str, Mapping[str, Any]], title: str, path: Path) -> None:
@@ -75,7 +76,7 @@ def draw_rows(table: Mapping[str, Mapping[str, Any]], title: str, path: Path) ->
         axis.grid(axis="x", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     rings = ", rings: the paper" if any(table[r][c].paper is not None for r in rows for c in columns) else ""
-    figure.suptitle(f"{title} (dots: ours{rings})", fontsize=11)
+    figure.suptitle("\n".join(textwrap.wrap(f"{title} (dots: ours{rings})", 22 + 26 * wide)), fontsize=10)
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=110, format="png")
     plt.close(figure)
