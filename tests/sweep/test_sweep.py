@@ -224,9 +224,16 @@ def _kill_what_opens(log):
 LONG = ["--steps", "3", "--bottleneck", "8", "--out", "s", "--checkpoint-every", "100000"]
 
 
+# A job in the background of a shell ignores Ctrl-C, and so would all that the tests start there.
+HEARS_CTRL_C = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from tsadapt.cli import main;"
+    " sys.exit(main(sys.argv[1:]))"
+)
+
+
 def stopped(words, begun, done=1, number=signal.SIGINT):
     """Start a sweep, wait until so many of its runs have begun and so many are done, and stop it: what it said."""
-    process = subprocess.Popen([sys.executable, "-m", "tsadapt.cli", *words], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", HEARS_CTRL_C, *words], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while (
         time.monotonic() < deadline

@@ -80,7 +80,7 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
         table = cells(whole, kept, recipe.rows, all_columns, paper, place.measure)
         sections += [markdown_table(table), _selected(whole, kept, recipe.rows)]
         draw_rows(table, f"{name}, {place.title}: target accuracy, %", picture)
-    if recipe.extra is not None and not asked.only_collect:
+    if recipe.extra is not None and (extra or not asked.only_collect):
         done = [c for c in all_columns if any(f" | {c} | " in key for key in kept)]
         text, extra = recipe.extra(place, recipe.rows, done, kept, extra)
         sections.append(text)
