@@ -6,10 +6,11 @@ import pytest
 from tests.photos import write_classes
 
 from tsadapt.cli import main
-from tsadapt.recipes import RECIPES, Asked, reproduce, status_lines
+from tsadapt.recipes import RECIPES, Asked, Recipe, reproduce, status_lines
 from tsadapt.recipes import places as places_module
 from tsadapt.recipes.places import PLACES, Place, missing, place_named
-from tsadapt.recipes.table import Cell
+from tsadapt.recipes.rows import Row
+from tsadapt.recipes.table import Cell, rows_told
 
 TABLES = [name for name, recipe in RECIPES.items() if recipe.alone is None and recipe.home != "moons"]
 
@@ -118,6 +119,41 @@ def test_data_that_changed_is_told(tiny):
     written = reproduce("table5", replace(asked, rows=("DANN +MI",)), tiny / "out", "it")
     assert "The data of a task changed" in written[-1].read_text()
     assert "A → B 45 + 45" in written[-1].read_text()
+
+
+def test_a_page_shows_its_own_pictures(tiny, monkeypatch):
+    """Not those of the same figure on other data, nor another picture for being made by another call."""
+    for name in ("tiny", "tiny-too"):
+        monkeypatch.setitem(PLACES, name, PLACES["tiny"])
+    monkeypatch.setitem(RECIPES, "figure-bias", drawing("tiny"))
+    asked = Asked(columns=("A → B",), seeds=(1,))
+    assert [p.name for p in reproduce("figure-bias", asked, tiny / "out", "it")[1:-1]] == ["figure-bias-A-B-1.png"]
+    reproduce("figure-bias", replace(asked, on="tiny-too", seeds=(0,)), tiny / "out", "it")
+    page = reproduce("figure-bias", replace(asked, seeds=(0, 1)), tiny / "out", "it")[-1].read_text()
+    assert "](figure-bias.png)" in page
+    assert "](figure-bias-A-B-1.png)" in page
+    assert "tiny-too" not in page
+    assert len([*(tiny / "out").glob("*.png")]) == 3
+
+
+def drawing(home):
+    """A recipe that draws by itself."""
+
+    def draws(config, work, beside, quick):
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        beside.with_name(f"{beside.name}.png").write_bytes(b"picture")
+        return {}
+
+    return Recipe("drawn", home, [Row("drawn", {})], columns=("A → B",), alone=draws)
+
+
+def test_moons_of_each_seed_are_not_data_that_changed():
+    def run(fingerprint):
+        return {"data": {"source": [300, fingerprint], "target": [300, "t" + fingerprint]}}
+
+    assert "changed" not in rows_told({"DANN | moons | 1": run("a"), "DANN | moons | 2": run("b")})
+    assert "changed" in rows_told({"DANN | moons | 1": run("a"), "TSA | moons | 1": run("b")})
+    assert rows_told({"DANN | moons | 1": {}}) == ""
 
 
 def test_figures_are_refused_where_they_cannot_be_made(tmp_path, monkeypatch, capsys):

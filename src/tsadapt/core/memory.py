@@ -227,7 +227,7 @@ class FeatureMemory(PreciseBuffers):
             label = classes.index_select(0, place)
             rows, count = self.features.index_select(0, keep), self.count.index_select(0, classes)
         # A variance does not ask where zero is: taking it among the rows keeps digits when they all lie far from it.
-        rows = rows.to(weight.dtype)
+        rows = rows.to(weight)
         rows = rows - rows[:1]
         arguments = (rows, label, place, count.to(weight.dtype).clamp_min_(1))
         table = _ProjectedVariances.apply(weight, *(t.to(weight.device) for t in arguments))  # type: ignore[no-untyped-call]

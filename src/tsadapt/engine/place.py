@@ -96,7 +96,12 @@ def held(out: Path) -> Iterator[None]:
     except ImportError:  # Windows
         yield
         return
-    with (out / ".lock").open("w") as file:
+    try:
+        lock = (out / ".lock").open("w")
+    except PermissionError:  # a folder to read from, in which nothing can be trained
+        yield
+        return
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -2,10 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tsadapt.engine.files import write_atomically, write_json
 from tsadapt.engine.loop import NotFiniteError
@@ -58,16 +58,13 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
 
     not_run: dict[str, str] = {}
     if not asked.only_collect and recipe.alone is not None:
-        not_run = _alone(recipe, jobs, everything, save, folder, stem, asked.quick)
+        not_run = _alone(
+            recipe, jobs, everything, save, folder, partial(_beside, recipe, asked, place, stem), asked.quick
+        )
     elif not asked.only_collect:
         not_run = run_jobs(jobs, everything, folder / "work", asked.jobs, save, recipe.measure)
     _say_not_run(not_run, everything)
-    there = [key.split(" | ") for key in everything]
-    all_columns = [*dict.fromkeys([*_columns(recipe, asked, place), *columns, *(c for _, c, _ in there)])]
-    all_columns = [column for column in all_columns if column in place.tasks]
-    standard = recipe.seeds[:1] if asked.quick else recipe.seeds
-    all_seeds = sorted({*standard, *seeds, *(int(seed) for _, _, seed in there)})
-    whole = make_jobs(place, recipe.rows, all_columns, all_seeds)
+    whole, all_columns = _whole(recipe, asked, place, jobs, everything)
     # What was measured under other settings than today's stays in the file, and is no part of the table.
     kept = {job.key: everything[job.key] for job in whole if _is_of(job, everything)}
     if not kept:
@@ -89,7 +86,8 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
     if recipe.tell is not None:
         sections.append(recipe.tell(kept))
     save(everything)
-    pictures = sorted(p for p in folder.glob(f"{stem}*.png") if p == picture or recipe.alone is not None)
+    stems = dict.fromkeys([stem, *(_beside(recipe, asked, place, stem, job) for job in whole)])
+    pictures = [p for s in stems for p in (folder / f"{s}.png", folder / f"{s}-strip.png") if p.exists()]
     page = folder / f"{stem}.md"
     judged = " Target accuracy, %, last step, mean ± deviation over seeds." if recipe.alone is None else ""
     sections = [
@@ -104,6 +102,16 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
     ]
     write_atomically(page, "\n\n".join(section for section in sections if section) + "\n")
     return [path, *pictures, page]
+
+
+def _whole(
+    recipe: Recipe, asked: Asked, place: Place, jobs: list[Job], kept: Kept
+) -> tuple[list[Job], list[str]]:  # fmt: skip
+    """All jobs of the table, whatever part of it was asked for, and of what is kept beyond it; and its columns."""
+    there = [key.split(" | ") for key in (*(job.key for job in jobs), *kept)]
+    columns = dict.fromkeys([*_columns(recipe, asked, place), *(c for _, c, _ in there if c in place.tasks)])
+    seeds = {*(recipe.seeds[:1] if asked.quick else recipe.seeds), *(int(seed) for _, _, seed in there)}
+    return make_jobs(place, recipe.rows, columns, sorted(seeds)), [*columns]
 
 
 def _is_of(job: Job, kept: Kept) -> bool:
@@ -158,21 +166,27 @@ def _stem(name: str, recipe: Recipe, asked: Asked) -> str:
     return f"{name}{where}{frozen}{steps}"
 
 
+def _beside(recipe: Recipe, asked: Asked, place: Place, stem: str, job: Job) -> str:
+    """The name of a job's own pictures: the table's for its first task and seed, which is mostly the only one."""
+    if (job.column, job.seed) == (_columns(recipe, asked, place)[0], recipe.seeds[0]):
+        return stem
+    return f"{stem}-{job.column.replace(' → ', '-')}-{job.seed}".replace(" ", "-")
+
+
 def _alone(
-    recipe: Recipe, jobs: list[Job], kept: Kept, save: Any, folder: Path, stem: str, quick: bool
+    recipe: Recipe, jobs: list[Job], kept: Kept, save: Callable[[Kept], None], folder: Path,
+    name: Callable[[Job], str], quick: bool,
 ) -> dict[str, str]:  # fmt: skip
     """Runs that a recipe does by itself; each has pictures of its own if it makes any."""
     not_run = {}
     assert recipe.alone is not None
     for job in jobs:
-        first = job.seed == jobs[0].seed and job.column == jobs[0].column
-        beside = folder / (stem if first else f"{stem}-{job.column.replace(' → ', '-')}-{job.seed}".replace(" ", ""))
         why = missing(job.config.source) or missing(job.config.target)
-        drawn = recipe.draw is not None or beside.with_name(f"{beside.name}.png").exists()
+        drawn = recipe.draw is not None or (folder / f"{name(job)}.png").exists()
         if not why and not (_is_of(job, kept) and drawn):
             print(f"{job.key} …", file=sys.stderr, flush=True)
             try:
-                found = recipe.alone(job.config, folder / "work", beside, quick)
+                found = recipe.alone(job.config, folder / "work", folder / name(job), quick)
                 kept[job.key] = {"hash": job.config.hash(), **found, "versions": versions()}
                 save(kept)
             except (UserError, NotFiniteError) as error:

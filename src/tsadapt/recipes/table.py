@@ -138,27 +138,27 @@ def _kept(job: Job, folder: Path, measure: Measure | None) -> dict[str, Any]:
         found["oracle"] = {"step": oracle["step"], "accuracy": round(100 * oracle["accuracy"], 2)}
     found["source_accuracy"] = round(100 * metrics["last"]["source"]["accuracy"], 2)
     found["proxy_a_distance"] = metrics["last"]["proxy_a_distance"]
-    found["data"] = {role: [manifest["data"][role][k] for k in ("rows", "train")] for role in ("source", "target")}
+    data = manifest["data"]  # of the target, all rows: training may have seen a share
+    found["data"] = {role: [data[role]["rows"], data[role][p]] for role, p in (("source", "train"), ("target", "test"))}
     found["versions"] = manifest["versions"]
     return found | (measure(folder) if measure is not None else {})
 
 
 def rows_told(kept: Kept) -> str:
-    """How many rows each task was trained on, and a warning where runs of one task had other data."""
-    found: dict[str, dict[str, Any]] = {}
+    """How many rows each task was trained on, and a warning where runs of one task and seed had other data."""
+    sizes: dict[str, dict[str, None]] = {}
+    prints: dict[str, set[str]] = {}
     for key, run in kept.items():
         if "data" in run:
-            found.setdefault(key.split(" | ")[1], {})[json.dumps(run["data"])] = run["data"]
-    if not found:
+            (rows_s, print_s), (rows_t, print_t) = run["data"]["source"], run["data"]["target"]
+            sizes.setdefault(key.split(" | ")[1], {})[f"{rows_s:,} + {rows_t:,}"] = None
+            prints.setdefault(key.partition(" | ")[2], set()).add(print_s + print_t)
+    if not sizes:
         return ""
-    told = []
-    for column, kinds in found.items():
-        sizes = " or ".join(dict.fromkeys(f"{d['source'][0]:,} + {d['target'][0]:,}" for d in kinds.values()))
-        told.append(f"{column} {sizes}")
-    text = f"Rows trained on (source + target): {'; '.join(told)}."
-    if any(len({d["source"][1] for d in kinds.values()}) > 1 for kinds in found.values()):
-        text += " **The data of a task changed between runs: they are not comparable.**"
-    return text
+    told = "; ".join(f"{column} {' or '.join(found)}" for column, found in sizes.items())
+    changed = any(len(found) > 1 for found in prints.values())
+    warning = " **The data of a task changed between runs: they are not comparable.**" if changed else ""
+    return f"Rows trained on (source + target): {told}.{warning}"
 
 
 @dataclass(frozen=True)
