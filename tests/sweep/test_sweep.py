@@ -1,81 +1,16 @@
-import contextlib
 import csv
 import json
 import os
-import signal
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from tests.engine.conftest import write_task
+from tests.sweep.conftest import SHORT, SWEEP, choice
 
 from tsadapt.cli import main
-from tsadapt.config import RunConfig
 from tsadapt.errors import UserError
-from tsadapt.sweep import search
-from tsadapt.sweep.plan import Planned, Range, draw, grid, parse_axis
-from tsadapt.sweep.runner import run_all
-
-SHORT = ["--steps", "24", "--batch-size", "16", "--bottleneck", "8", "--quiet", "--lr", "0.05"]
-GRID = ["--grid", "lambda0=0.1,0.25", "--grid", "beta=0.05,0.1"]
-SWEEP = ["sweep", "source.npz", "target.npz", *GRID, *SHORT]
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_task(tmp_path)
-    return tmp_path
-
-
-def choice(folder):
-    return json.loads(Path(folder, "choice.json").read_text())
-
-
-def test_axes():
-    assert parse_axis("lambda0=0.1, 0.25") == ("lambda0", (0.1, 0.25))
-    assert parse_axis("mi=true,false") == ("mi", (True, False))
-    assert parse_axis("method=dann,cdan+e") == ("method", ("dann", "cdan+e"))
-    assert parse_axis("steps=10,20") == ("steps", (10, 20))
-    assert parse_axis("lr=0.001..0.1:log") == ("lr", Range(0.001, 0.1, True))
-    assert grid({"a": (1, 2), "b": (3, 4)}) == [{"a": 1, "b": 3}, {"a": 1, "b": 4}, {"a": 2, "b": 3}, {"a": 2, "b": 4}]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("lambda0", "expected NAME=VALUE"),
-        ("lamda0=1", "Did you mean 'lambda0'"),
-        ("lambda0=big", "lambda0 is 'big', expected a number"),
-        ("beta=0.1,0.1", "twice"),
-        ("lr=1..0.1", "expected a range"),
-        ("lr=0..1:log", "above zero"),
-        ("source=a,b", "Unknown setting 'source'"),
-    ],
-)
-def test_bad_axes(text, message):
-    with pytest.raises(UserError, match=message):
-        parse_axis(text)
-
-
-def test_draws_are_a_function_of_the_seed():
-    axes = {"lambda0": (0.1, 0.25, 0.5), "beta": (0.01, 0.1)}
-    assert draw(axes, 4, seed=1) == draw(axes, 4, seed=1) != draw(axes, 4, seed=2)
-    assert len(draw(axes, 99, seed=1)) == 6  # there are no more
-    drawn = draw({"lr": Range(1e-4, 1e-1, log=True), "method": ("dann", "bsp")}, 30, seed=0)
-    rates = np.array([one["lr"] for one in drawn])
-    assert ((rates >= 1e-4) & (rates <= 1e-1)).all()
-    assert 0.2 < (rates < 3e-3).mean() < 0.8  # evenly by orders of magnitude
-    with pytest.raises(UserError, match="--trials"):
-        grid({"lr": Range(0.1, 0.2)})
-    assert len(draw({"lr": Range(0.1, 0.10001)}, 5, seed=0)) == 1  # as many as four digits tell apart
-    whole = draw(dict([parse_axis("steps=5..9")]), 4, seed=0)
-    assert all(isinstance(one["steps"], int) and 5 <= one["steps"] <= 9 for one in whole)
 
 
 def test_sweep_chooses_writes_and_is_not_done_twice(here, capsys):
@@ -190,130 +125,6 @@ def test_select_refuses_runs_of_different_targets(here, capsys):
     assert main(["fit", "source.npz", "target.npz", "--out", "c", *SHORT]) == 0
     assert main(["select", "a", "c"]) == 2
     assert "classes differ" in capsys.readouterr().err
-
-
-def test_a_process_that_dies_is_reported_and_the_rest_go_on(here):
-    base = RunConfig("source.npz", "target.npz", steps=5, batch_size=16, bottleneck=8, device="cpu")
-    planned = [Planned.of(base, {"seed": seed}, Path("s")) for seed in range(3)]
-    # The second one's log is a pipe that nobody reads: its process waits there until it is killed.
-    log = Path("s/logs") / f"{planned[1].out.name}.txt"
-    log.parent.mkdir(parents=True)
-    os.mkfifo(log)
-    killer = threading.Thread(target=_kill_what_opens, args=(log,))
-    killer.start()
-    failed = run_all(planned, jobs=2, quiet=True)
-    killer.join()
-    assert list(failed) == [planned[1].out]
-    assert "its process died (exit status -9" in failed[planned[1].out]
-    assert planned[0].done
-    assert planned[2].done
-
-
-def _kill_what_opens(log):
-    """Kill the child that opens a pipe for writing."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for stat in Path("/proc").glob("[0-9]*/wchan"):
-            with contextlib.suppress(OSError):
-                if "fifo" in stat.read_text() or "wait_for_partner" in stat.read_text():
-                    os.kill(int(stat.parent.name), signal.SIGKILL)
-                    return
-        time.sleep(0.1)
-
-
-LONG = ["--steps", "3", "--bottleneck", "8", "--out", "s", "--checkpoint-every", "100000"]
-
-
-# A job in the background of a shell ignores Ctrl-C, and so would all that the tests start there.
-HEARS_CTRL_C = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from tsadapt.cli import main;"
-    " sys.exit(main(sys.argv[1:]))"
-)
-
-
-def stopped(words, begun, done=1, number=signal.SIGINT):
-    """Start a sweep, wait until so many of its runs have begun and so many are done, and stop it: what it said."""
-    process = subprocess.Popen([sys.executable, "-c", HEARS_CTRL_C, *words], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while (
-        time.monotonic() < deadline
-        and process.poll() is None
-        and (
-            len([*Path("s/runs").glob("*/records.jsonl")]) < begun
-            or len([*Path("s/runs").glob("*/metrics.json")]) < done
-        )
-    ):
-        time.sleep(0.1)
-    time.sleep(0.5)
-    process.send_signal(number)
-    err = process.communicate(timeout=60)[1]
-    assert process.returncode == 130, err
-    assert "the same command goes on" in err
-    assert "Traceback" not in err
-    return err
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_side_by_side_saves_all_and_starts_nothing_more(here, number):
-    """Source-only makes three steps and ends; two of the four others are on their way, and two are waiting."""
-    words = [*SWEEP[:3], "--grid", "lambda0=0.1,0.2,0.3,0.4", "--grid", "steps=100000", "--jobs", "2", *LONG]
-    stopped(words, begun=3, number=number)
-    assert len([*Path("s/runs").iterdir()]) == 3
-    assert len([*Path("s/runs").glob("*/checkpoints/step-*.pt")]) == 3
-
-
-def test_stopped_with_one_run_left_and_going_on(here):
-    """The short run of two ends, the other is stopped while nobody else works; the same command then ends it."""
-    words = [*SWEEP[:3], "--grid", "steps=4,1500", "--jobs", "2", *LONG, "--batch-size", "16"]
-    stopped(words, begun=3, done=2)
-    unfinished = [path for path in Path("s/runs").iterdir() if not (path / "metrics.json").exists()]
-    assert len(unfinished) == 1
-    assert [*unfinished[0].glob("checkpoints/step-*.pt")]
-    assert main([*words, "--quiet"]) == 0
-    assert "resumed at step" in Path("s/logs", f"{unfinished[0].name}.txt").read_text()
-    assert choice("s")["failed"] == {}
-
-
-OPTUNA = ["sweep", "source.npz", "target.npz", "--search", "optuna", *SHORT, "--out", "s"]
-
-
-def test_optuna_searches_and_resumes(here, capsys):
-    pytest.importorskip("optuna")
-    words = [*OPTUNA, "--grid", "lambda0=0.05..1", "--grid", "steps=20..30"]
-    assert main([*words, "--trials", "2"]) == 0
-    assert "guided by dev" in capsys.readouterr().err
-    runs = {path.name for path in Path("s/runs").iterdir()}
-    assert len(runs) == 3
-    assert main([*words, "--trials", "3"]) == 0
-    more = {path.name for path in Path("s/runs").iterdir()}
-    assert runs < more
-    assert len(more) == 4
-    assert set(choice("s")["overrides"]) <= {"lambda0", "steps", "method", "source_term", "mi", "term_weight"}
-    assert main([*OPTUNA, "--grid", "lambda0=0.1,0.2", "--trials", "1"]) == 0  # other axes are another study
-
-
-def test_optuna_takes_up_what_was_stopped(here, monkeypatch):
-    pytest.importorskip("optuna")
-    words = [*OPTUNA, "--grid", "lambda0=0.05..1", "--trials", "2"]
-    with monkeypatch.context() as patch:
-        patch.setattr(search, "run_all", _stop)
-        assert main(words) == 130
-    assert main(words) == 0
-    stopped_at = Path("stopped").read_text()
-    assert Path("s/runs", stopped_at, "metrics.json").exists()
-    assert len([*Path("s/runs").iterdir()]) == 3
-
-
-def _stop(planned, *rest):
-    Path("stopped").write_text(planned[0].out.name)
-    raise KeyboardInterrupt
-
-
-def test_what_is_wrong_with_a_storage_is_known_before_training(here, capsys):
-    pytest.importorskip("optuna")
-    assert main([*OPTUNA, "--grid", "lambda0=0.1,0.2", "--storage", "nonsense"]) == 2
-    assert "--storage nonsense cannot be opened" in capsys.readouterr().err
-    assert not [*Path("s").glob("runs/*")]
 
 
 def test_overwrite_after_the_data_changed(here, capsys):

@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+from tests.sweep.conftest import SHORT, choice
+
+from tsadapt.cli import main
+from tsadapt.sweep import search
+
+OPTUNA = ["sweep", "source.npz", "target.npz", "--search", "optuna", *SHORT, "--out", "s"]
+
+
+def test_optuna_searches_and_resumes(here, capsys):
+    pytest.importorskip("optuna")
+    words = [*OPTUNA, "--grid", "lambda0=0.05..1", "--grid", "steps=20..30"]
+    assert main([*words, "--trials", "2"]) == 0
+    assert "guided by dev" in capsys.readouterr().err
+    runs = {path.name for path in Path("s/runs").iterdir()}
+    assert len(runs) == 3
+    assert main([*words, "--trials", "3"]) == 0
+    more = {path.name for path in Path("s/runs").iterdir()}
+    assert runs < more
+    assert len(more) == 4
+    assert set(choice("s")["overrides"]) <= {"lambda0", "steps", "method", "source_term", "mi", "term_weight"}
+    assert main([*OPTUNA, "--grid", "lambda0=0.1,0.2", "--trials", "1"]) == 0  # other axes are another study
+
+
+def test_optuna_takes_up_what_was_stopped(here, monkeypatch):
+    pytest.importorskip("optuna")
+    words = [*OPTUNA, "--grid", "lambda0=0.05..1", "--trials", "2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "run_all", _stop)
+        assert main(words) == 130
+    assert main(words) == 0
+    stopped_at = Path("stopped").read_text()
+    assert Path("s/runs", stopped_at, "metrics.json").exists()
+    assert len([*Path("s/runs").iterdir()]) == 3
+
+
+def _stop(planned, *rest):
+    Path("stopped").write_text(planned[0].out.name)
+    raise KeyboardInterrupt
+
+
+def test_what_is_wrong_with_a_storage_is_known_before_training(here, capsys):
+    pytest.importorskip("optuna")
+    assert main([*OPTUNA, "--grid", "lambda0=0.1,0.2", "--storage", "nonsense"]) == 2
+    assert "--storage nonsense cannot be opened" in capsys.readouterr().err
+    assert not [*Path("s").glob("runs/*")]
