@@ -129,6 +129,8 @@ def test_frames_names_pickles_and_clones(task):
     assert clone(clf).get_params() == clf.get_params()
     with pytest.raises(ValueError, match="feature names"):
         clf.predict(frame[names[::-1]])
+    with pytest.raises(ValueError, match="feature names"):
+        small().fit(pd.DataFrame(x_s, columns=names), y, X_target=frame[names[::-1]])
 
 
 def test_the_callers_random_numbers_are_left_alone(task):
@@ -258,7 +260,8 @@ def test_fallback_keeps_source_only_when_adaptation_collapses(task):
         ({}, {"sample_domain": np.zeros(120)}, "has a 0"),
         ({}, {"sample_domain": -np.ones(120)}, "no row of the source"),
         ({}, {"sample_domain": np.ones(5)}, "inconsistent numbers of samples"),
-        ({}, {"X_target": np.ones((4, 5))}, "expecting 6 features"),
+        ({}, {"X_target": np.ones((4, 5))}, "X_target has 5 features, but X has 6"),
+        ({}, {"X_target": np.full((4, 6), np.nan)}, "X_target contains NaN"),
     ],
 )
 def test_mistakes_are_value_errors(task, change, how, message):

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
 from tsadapt.config import RunConfig, SourceTermName
 from tsadapt.data.loader import mixed
@@ -194,8 +194,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         if sample_domain is None:
             x_s, labels = validate_data(self, X, y, dtype=np.float64)
             check_classification_targets(labels)
-            x_t = None if X_target is None else validate_data(self, X_target, reset=False, dtype=np.float64)
-            return x_s, labels, x_t
+            return x_s, labels, None if X_target is None else self._target(X_target)
         if X_target is not None:
             raise ValueError("sample_domain and X_target are two ways of saying which rows are the target: give one.")
         x = validate_data(self, X, dtype=np.float64)
@@ -207,6 +206,14 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         check_classification_targets(labels)
         _, labels = validate_data(self, x[is_source], labels, reset=False, dtype=np.float64)
         return x[is_source], labels, x[is_target] if is_target.any() else None
+
+    def _target(self, X_target: Any) -> np.ndarray:
+        """Target rows, checked as those of the source are, under their own name."""
+        x: np.ndarray = check_array(X_target, dtype=np.float64, estimator=self, input_name="X_target")
+        if x.shape[1] != self.n_features_in_:
+            raise ValueError(f"X_target has {x.shape[1]} features, but X has {self.n_features_in_}.")
+        validate_data(self, X_target, reset=False, skip_check_array=True)  # the names of the columns
+        return x
 
     def _config(self, seed: int, adapt: bool) -> RunConfig:
         chosen = (self.method, self.source_term, self.mi) if adapt else ("source-only", "ce", False)
