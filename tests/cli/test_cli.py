@@ -175,3 +175,18 @@ def test_demo_in_small(here, capsys):
     assert all(0 < accuracy < 1 for accuracy in summary.values())
     assert Path("demo/demo.png").stat().st_size > 10_000
     assert "+TSA" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["fit", "a", "b", "--steps", "abc"], "--steps: expected a whole number, received 'abc'"),
+        (["fit", "a", "b", "--lr", "1,0"], "--lr: expected a number, received '1,0'"),
+        (["doctor", "a", "--workers", "two"], "--workers: expected a whole number, received 'two'"),
+    ],
+)
+def test_a_word_where_a_number_belongs(capfd, words, said):
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert said in capfd.readouterr().err

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from tsadapt.cli.fit import Number, Whole
+from tsadapt.cli.options import Number, Whole
 from tsadapt.errors import UserError
 
 __all__ = ["Augmented"]

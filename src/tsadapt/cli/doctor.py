@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from tsadapt.cli.options import Whole
+
 if TYPE_CHECKING:
     from tsadapt.data.types import Domain
 
@@ -31,7 +33,7 @@ class Doctor:
     """Folder for source.txt and target.txt, lists without the images that cannot be read and without copies."""
     out: Path | None = None
     """Where to write all findings as JSON."""
-    workers: int | None = None
+    workers: Whole = None
     """Processes that decode images."""
     quiet: bool = False
     """No progress."""

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import tyro
 
+from tsadapt.cli.options import Whole
+
 __all__ = ["Features"]
 
 
@@ -27,9 +29,9 @@ class Features:
     """A network of timm, or torchvision:NAME (tsadapt list backbones)."""
     weights: str | None = None
     """Its weights: a .safetensors or .pth file, or none for random ones; downloaded unless given."""
-    image_size: int | None = None
+    image_size: Whole = None
     """Side of the images that the backbone takes, in pixels; its own unless given."""
-    workers: int | None = None
+    workers: Whole = None
     """Processes that decode images."""
     device: str = "auto"
     """auto, cpu, cuda, …"""

@@ -2,21 +2,15 @@
 
 import sys
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
+from tsadapt.cli.options import File, Number, Text, Whole
 from tsadapt.config import RunConfig, read_config
 from tsadapt.errors import UserError
 
 __all__ = ["Fit", "show"]
-
-# What is not given is left to the config file or to the data; the help need not say "None" for that.
-Text = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-Whole = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
-Number = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
-File = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)

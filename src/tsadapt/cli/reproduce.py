@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from tsadapt.cli.fit import Text, Whole
+from tsadapt.cli.options import Text, Whole
 from tsadapt.errors import UserError
 
 __all__ = ["Reproduce"]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from tsadapt.cli.fit import Fit, Text, Whole
+from tsadapt.cli.fit import Fit
+from tsadapt.cli.options import Text, Whole
 from tsadapt.config import RunConfig, read_config
 from tsadapt.errors import UserError, counted
 
