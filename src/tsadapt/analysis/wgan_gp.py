@@ -33,12 +33,16 @@ LOG_EVERY = 10
 
 @dataclass(frozen=True)
 class GanConfig:
-    """What the result of a GAN's training depends on, beside the images."""
+    """What the result of a GAN's training depends on, beside the images.
+
+    The authors take four times this width, a rate of 1e-4 and 200,000 steps. In 2,000 steps that draws blobs of one
+    colour; five times the rate was at 200 steps where it is at 1,300 (house numbers, judged by eye).
+    """
 
     width: int = 32
     steps: int = 2000
     batch_size: int = 64
-    lr: float = 1e-4
+    lr: float = 5e-4
     seed: int = 0
 
 

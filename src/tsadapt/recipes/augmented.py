@@ -36,7 +36,7 @@ class AugmentedSettings:
     second: Search = SECOND
     alpha: float = 5e-3
     restarts: int = 4
-    of_class: int = 8
+    of_class: int = 4
     shown: int = 2
 
 
