@@ -17,8 +17,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/tsadapt demo
 
+# Tests side by side, each on one thread: threads that compete for cores are many times slower.
 test: setup
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8
 
 check: setup
 	$(BIN)/ruff format --check .
