@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -98,6 +100,8 @@ def test_another_training_in_the_folder_is_refused(tmp_path):
         train_gan(pixels(), GanConfig(width=2, steps=6, batch_size=8, seed=1), tmp_path / "gan", quiet=True)
     with pytest.raises(UserError, match="images"):
         train_gan(pixels(30), TINY, tmp_path / "gan", quiet=True)
+    with pytest.raises(UserError, match="pixels"):
+        train_gan(pixels().flip(0), TINY, tmp_path / "gan", quiet=True)  # the same images in another order
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "thesis.txt").write_text("mine")
     with pytest.raises(UserError, match="no generator"):
@@ -111,3 +115,23 @@ def test_the_critic_learns_to_tell_them_apart(tmp_path):
     train_gan(pixels(), config, tmp_path / "gan", quiet=True)
     records = json.loads((tmp_path / "gan" / "records.json").read_text())
     assert records[-1]["distance"] > 0.1
+
+
+def test_divergence_is_told_and_not_saved(tmp_path):
+    with pytest.raises(UserError, match="diverged at step 1"):
+        train_gan(pixels(), replace(TINY, lr=1e30), tmp_path / "gan", save_every=1, quiet=True)
+    assert not [*tmp_path.rglob("*.pt")]
+
+
+@pytest.mark.parametrize("wrong", [{"width": 0}, {"steps": 0}, {"batch_size": 1}, {"lr": 0.0}])
+def test_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ValueError, match="expected"):
+        GanConfig(**wrong)
+
+
+def test_the_callers_random_numbers_are_left_alone(tmp_path):
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    train_gan(pixels(), TINY, tmp_path / "gan", quiet=True)
+    assert torch.equal(torch.rand(1), expected)

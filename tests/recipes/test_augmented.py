@@ -1,14 +1,18 @@
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from tests.photos import QUICK as FEW
+from tests.photos import SEE, write_classes
 
 from tsadapt.cli import main
 from tsadapt.config import RunConfig
 from tsadapt.engine.kept_memory import load_memory
 from tsadapt.engine.run import fit
 from tsadapt.errors import UserError
-from tsadapt.recipes import Asked, reproduce
+from tsadapt.recipes import Asked, augmented, reproduce
 from tsadapt.recipes.augmented import augmented_images
 from tsadapt.recipes.scene import scene_of_run
 
@@ -36,7 +40,8 @@ def test_the_small_form_of_the_picture(made):
     assert numbers["images"] == 20
     assert run["versions"]
     assert run["settings"]["gan"]["steps"] == 3
-    assert 0 <= numbers["share of augmented images that keep their class"] <= 1
+    assert 0 <= numbers["share that keeps its class under the classifier: augmented image"] <= 1
+    assert run["data"]["target"][0] == 5000
     page = (out / "quick" / "figure-augmented.md").read_text()
     assert "features to the target's class mean: augmented image" in page
     assert "λ = 0 is the control" in page
@@ -60,7 +65,9 @@ def test_a_run_keeps_its_memory_on_request(tmp_path, monkeypatch):
     fit(config, tmp_path / "run", quiet=True)
     from_checkpoint = load_memory(tmp_path / "run")
     assert not (tmp_path / "run" / "memory.safetensors").exists()
+    metrics = (tmp_path / "run" / "metrics.json").stat().st_mtime_ns
     fit(config, tmp_path / "run", quiet=True, keep_memory=True)  # done already: only the memory is added
+    assert (tmp_path / "run" / "metrics.json").stat().st_mtime_ns == metrics
     source, target = load_memory(tmp_path / "run")
     assert torch.equal(source.features, from_checkpoint[0].features)
     assert torch.equal(target.labels, from_checkpoint[1].labels)
@@ -68,6 +75,10 @@ def test_a_run_keeps_its_memory_on_request(tmp_path, monkeypatch):
     for path in (tmp_path / "run" / "checkpoints").iterdir():
         path.unlink()
     assert torch.equal(load_memory(tmp_path / "run")[0].features, source.features)
+    (tmp_path / "run" / "memory.safetensors").unlink()
+    with pytest.raises(UserError, match="checkpoint, which had the memory, is gone"):
+        fit(config, tmp_path / "run", quiet=True, keep_memory=True)
+    assert (tmp_path / "run" / "metrics.json").stat().st_mtime_ns == metrics
 
 
 def test_what_has_no_memory_says_so(tmp_path, monkeypatch, capsys):
@@ -109,6 +120,11 @@ def test_the_verb_for_ones_own_run(tmp_path, monkeypatch, capsys):
     assert "(oracle)" in capsys.readouterr().out
     assert main(["augmented", "nowhere"]) == 2
     assert main(["augmented", "run", "--strength", "-1"]) == 2
+    assert main(["augmented", "run", "--generator-steps", "9"]) == 2
+    monkeypatch.setattr(augmented, "STANDARD", augmented.QUICK)
+    assert main(["augmented", "run", "--out", "pictures", "--generator", "--generator-steps", "2"]) == 0
+    assert "keeps its class under the classifier: augmented image at λ = 1" in capsys.readouterr().out
+    assert (tmp_path / "pictures" / "augmented-strip.png").stat().st_size > 5000
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -117,3 +133,50 @@ def test_features_have_no_images_to_draw(tmp_path, monkeypatch):
     config = RunConfig("moons:source", "moons:target", **{**SHORT, "network": "moons"})
     with pytest.raises(UserError, match="neighbours"):
         augmented_images(config, tmp_path / "work", tmp_path / "picture", quick=True)
+
+
+def test_a_picture_made_otherwise_is_made_again(made, monkeypatch, capsys):
+    out, _ = made
+    again = Asked(quick=True, steps=4)
+    reproduce("figure-augmented", again, out, "it")
+    assert "source-only +TSA |" not in capsys.readouterr().err
+    monkeypatch.setattr(augmented, "QUICK", replace(augmented.QUICK, restarts=1))
+    path = reproduce("figure-augmented", again, out, "it")[0]
+    assert "source-only +TSA |" in capsys.readouterr().err
+    run = next(iter(json.loads(path.read_text())["runs"].values()))
+    assert run["settings"]["restarts"] == 1
+
+
+def test_the_run_s_own_settings_and_labels(tmp_path, monkeypatch):
+    """What the run was not trained with is not drawn, and labels that changed since are noticed."""
+    monkeypatch.chdir(tmp_path)
+    with np.load(small_images(tmp_path / "a.npz")) as file:
+        arrays = dict(file)
+    config = RunConfig("a.npz", "a.npz", **SHORT, mean_shift=False, min_count=3)
+    run, _ = fit(config, tmp_path / "run", quiet=True, keep_memory=True)
+    augmenter = scene_of_run(run).augmenter
+    assert (augmenter.mean_shift, augmenter.covariance, augmenter.min_count) == (False, True, 3)
+    np.savez("a.npz", **{**arrays, "y": arrays["y"][::-1]})
+    with pytest.raises(UserError, match="other labels"):
+        scene_of_run(run)
+
+
+def small_images(path):
+    rng = np.random.default_rng(0)
+    np.savez(path, x=rng.integers(0, 255, (60, 16, 16, 1), dtype=np.uint8), y=np.arange(60) % 3)
+    return path
+
+
+def test_images_that_cannot_be_read_are_left_out(tmp_path, monkeypatch):
+    """With a backbone that is trained they are met here first; a frozen one drops them when it makes its features."""
+    monkeypatch.chdir(tmp_path)
+    write_classes(tmp_path / "a", n=4)
+    write_classes(tmp_path / "b", n=4, tint=90)
+    (tmp_path / "b" / "bee" / "00.png").write_bytes(b"damaged")
+    words = [*SEE, *FEW, "--no-freeze-backbone", "--tsa", "--keep-memory", "--out", "run"]
+    assert main(["fit", "a", "b", *words]) == 0
+    scene = scene_of_run(tmp_path / "run")
+    assert len(scene.target) == len(scene.f_t) == 11
+    assert scene.f_t.abs().sum(1).min() > 0
+    assert scene.target.row_name(4).endswith("01.png")
+    assert main(["augmented", "run", "--out", "pictures"]) == 0

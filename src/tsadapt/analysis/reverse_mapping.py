@@ -7,14 +7,15 @@ G and F are frozen and in evaluation mode, so the images of a batch do not touch
 Shapes: B images (B, channels, 32, 32) from −1 to 1, features (B, K), z (B, 128).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tsadapt.analysis.wgan_gp import LATENT, SIZE, Generator
+from tsadapt.analysis.wgan_gp import LATENT, SIZE, Generator, frozen
 from tsadapt.models.classifier import Classifier
 
 __all__ = ["Extractor", "Mapped", "Search", "reconstruct", "search_feature"]
@@ -24,119 +25,130 @@ Optimizer = Literal["sgd", "adam"]
 
 @dataclass(frozen=True)
 class Search:
-    """How z is searched: SGD with momentum 0.9 as in the paper, or Adam; it stops when flat.
+    """How z is searched: SGD with momentum 0.9 as in the paper, or Adam; each row stops when it is flat.
 
-    Flat is when the loss of a window of `window` steps is less than `flat` (a share) below that of the window before.
+    A row is flat when its best loss fell by less than the share `flat` in the last `window` steps. `lr` is the rate for
+    the loss divided by the variance of what it looks at over random z, so that it does not depend on its scale.
     """
 
     steps: int = 600
-    lr: float = 0.02
+    lr: float = 0.5
     optimizer: Optimizer = "sgd"
     window: int = 50
     flat: float = 1e-3
 
+    def __post_init__(self) -> None:
+        if self.optimizer not in get_args(Optimizer):
+            raise ValueError(f"optimizer is {self.optimizer!r}, expected 'sgd' or 'adam'.")
+        if self.steps < 0 or self.window < 1 or not self.lr > 0:
+            raise ValueError(f"{self}: expected steps of 0 or more, a window of 1 or more and a positive lr.")
+
 
 class Extractor:
-    """A trained network's features and logits of images from −1 to 1 at 32×32, differentiable in the images."""
+    """A trained network's features and classes of images from −1 to 1 at 32×32, differentiable in the images.
+
+    It works on a frozen copy: the network that was given is left as it is. Images are resized to the network's `size`.
+    """
 
     def __init__(self, model: Classifier, size: int) -> None:
-        self.model, self.size = model.eval().requires_grad_(False), size
+        self.model, self.size = frozen(model), size
 
     def features(self, images: Tensor) -> Tensor:
         """F (B, K)."""
-        return self.model.features(self._pixels(images))
-
-    def classes(self, images: Tensor) -> Tensor:
-        """The class that the network sees (B,)."""
-        with torch.no_grad():
-            guess: Tensor = self.model(self._pixels(images))[1].argmax(1)
-        return guess
-
-    def _pixels(self, images: Tensor) -> Tensor:
         pixels = (images + 1) * 127.5
         if self.size != SIZE:
             pixels = F.interpolate(pixels, (self.size, self.size), mode="bilinear", align_corners=False, antialias=True)
-        return pixels
+        return self.model.features(pixels)
+
+    @torch.no_grad()
+    def classes(self, features: Tensor) -> Tensor:
+        """The class (B,) that the network makes of features (B, K)."""
+        return self.model.combined([head.logits for head in self.model.classify(features)]).argmax(1)
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """The z that was found for each of B goals, its image, its loss before and after, and the summed loss by step."""
+    """The z found for each of B goals, its image, its loss before and after, and all losses on the way (steps + 1, B).
+
+    The loss after is the lowest that was met, the way need not end there.
+    """
 
     z: Tensor
     images: Tensor
     first: Tensor
     last: Tensor
-    history: list[float]
+    history: Tensor
+
+    def take(self, rows: Tensor) -> "Mapped":
+        """Some of the B."""
+        return Mapped(self.z[rows], self.images[rows], self.first[rows], self.last[rows], self.history[:, rows])
 
 
 def reconstruct(
     generator: Generator, extractor: Extractor, images: Tensor, alpha: float, search: Search, restarts: int,
-    seed: int = 0, start: Tensor | None = None,
+    seed: int = 0, *, start: Tensor | None = None, goal: Tensor | None = None,
 ) -> Mapped:  # fmt: skip
-    """Stage 1: of `restarts` random beginnings for each image the best end; or from `start` (B, 128)."""
-    with torch.no_grad():
-        goal = extractor.features(images)
-    b = len(images)
+    """Stage 1: of `restarts` random beginnings for each image the best end; or from `start` (B, 128).
+
+    `goal` (B, K) are the images' features where they are known, as those of images that were resized to 32×32.
+    """
+    if restarts < 1:
+        raise ValueError(f"restarts is {restarts}, expected 1 or more.")
+    b, copies = len(images), restarts if start is None else 1
     if start is None:
-        random = torch.Generator().manual_seed(seed)
-        start, copies = torch.randn(b * restarts, LATENT, generator=random), restarts
-    else:
-        copies = 1
-    wanted, pixels = goal.repeat_interleave(copies, 0), images.repeat_interleave(copies, 0)
+        start = torch.randn(b * copies, LATENT, generator=torch.Generator().manual_seed(seed))
+    if goal is None:
+        with torch.no_grad():
+            goal = extractor.features(images)
+    weight = alpha**0.5
 
-    def loss(made: Tensor) -> Tensor:
-        return _distance(extractor.features(made), wanted) + alpha * _distance(made, pixels)
+    def seen(made: Tensor) -> Tensor:
+        return torch.cat([extractor.features(made), weight * made.flatten(1)], 1)
 
-    found = _descend(generator, start, loss, search)
-    best = found.last.view(b, copies).argmin(1) + copies * torch.arange(b)
-    return Mapped(found.z[best], found.images[best], found.first[best], found.last[best], found.history)
+    wanted = torch.cat([goal, weight * images.flatten(1)], 1).repeat_interleave(copies, 0)
+    found = _descend(generator, start, seen, wanted, search)
+    return found.take(found.last.view(b, copies).argmin(1) + copies * torch.arange(b))
 
 
 def search_feature(generator: Generator, extractor: Extractor, goal: Tensor, start: Tensor, search: Search) -> Mapped:
-    """Stage 2: from z′ (B, 128) to an image whose features are `goal` (B, K)."""
-    return _descend(generator, start, lambda made: _distance(extractor.features(made), goal), search)
+    """Stage 2: from z′ (B, 128) to an image whose features are `goal` (B, K); where F(G(z′)) is that, it stays."""
+    return _descend(generator, start, extractor.features, goal, search)
 
 
-def _distance(a: Tensor, b: Tensor) -> Tensor:
-    """‖a − b‖² of each row."""
-    return (a - b).flatten(1).square().sum(1)
-
-
-def _descend(generator: Generator, start: Tensor, loss: object, search: Search) -> Mapped:
-    """Follow the gradient in z, each row for itself; of all z met, the best of each row is kept."""
-    assert callable(loss)
+def _descend(
+    generator: Generator, start: Tensor, seen: Callable[[Tensor], Tensor], goal: Tensor, search: Search
+) -> Mapped:  # fmt: skip
+    """Minimise ‖seen(G(z)) − goal‖² in z, each row for itself; of all z it met before it was flat, the best is kept."""
+    generator = frozen(generator)
+    unit = _variance(generator, seen)
     z = start.clone().requires_grad_()
     optimizer: torch.optim.Optimizer = (
         torch.optim.SGD([z], lr=search.lr, momentum=0.9)
         if search.optimizer == "sgd"
         else torch.optim.Adam([z], lr=search.lr)
     )
-    history: list[float] = []
     best_z, best = start.clone(), torch.full((len(start),), torch.inf)
-    first = best
+    done = torch.zeros(len(start), dtype=torch.bool)
+    losses, bests = list[Tensor](), list[Tensor]()
     for step in range(search.steps + 1):
-        each = loss(generator(z))
-        now = each.detach()
-        if step == 0:
-            first = now
-        better = now < best
-        best_z[better], best = z.detach()[better], torch.where(better, now, best)
-        history.append(float(best.sum()))
-        if step == search.steps or _flat(history, search):
+        each = (seen(generator(z)) - goal).square().sum(1)
+        losses.append(each.detach())
+        better = (losses[-1] < best) & ~done
+        best_z[better], best = z.detach()[better], torch.where(better, losses[-1], best)
+        bests.append(best)
+        done |= best == 0
+        if step >= search.window:
+            done |= best > (1 - search.flat) * bests[step - search.window]
+        if step == search.steps or done.all():
             break
-        optimizer.zero_grad()
-        (each / first.clamp_min(1e-12)).sum().backward()  # relative to its beginning: rows of any scale move alike
+        (z.grad,) = torch.autograd.grad(each.sum() / unit, z)
         optimizer.step()
     with torch.no_grad():
-        return Mapped(best_z, generator(best_z), first, best, history)
+        return Mapped(best_z, generator(best_z), losses[0], best, torch.stack(losses))
 
 
-def _flat(history: list[float], search: Search) -> bool:
-    """Whether the last window brought next to nothing."""
-    if history[-1] == 0:
-        return True
-    w = search.window
-    if len(history) <= 2 * w:
-        return False
-    return history[-1] > (1 - search.flat) * history[-1 - w]
+@torch.no_grad()
+def _variance(generator: Generator, seen: Callable[[Tensor], Tensor]) -> float:
+    """E ‖s − E s‖² of s = seen(G(z)) over some z: the square of how far it goes as z does."""
+    z = torch.randn(64, LATENT, generator=torch.Generator().manual_seed(0))
+    return float(seen(generator(z)).var(0, correction=0).sum()) or 1.0

@@ -6,11 +6,14 @@ Generator, after five steps of the critic: minimise −E D(G(z)), z ~ N(0, I).
 Shapes: B images (B, channels, 32, 32) with values from −1 to 1; z (B, 128).
 """
 
+import copy
+import hashlib
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +32,7 @@ __all__ = ["LATENT", "SIZE", "Critic", "GanConfig", "Generator", "gradient_penal
 SIZE, LATENT = 32, 128
 PENALTY, CRITIC_STEPS = 10.0, 5
 LOG_EVERY = 10
+M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,10 @@ class GanConfig:
     batch_size: int = 64
     lr: float = 5e-4
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.steps < 1 or self.batch_size < 2 or not self.lr > 0:
+            raise ValueError(f"{self}: expected width and steps from 1, a batch_size from 2 and a positive lr.")
 
 
 class Generator(nn.Module):
@@ -118,9 +126,10 @@ class _Gan:
 
     def __init__(self, images: Tensor, config: GanConfig) -> None:
         self.images, self.config, self.at = images, config, 0
-        torch.manual_seed(config.seed)
         channels = images.shape[1]
-        self.generator, self.critic = Generator(channels, config.width), Critic(channels, config.width)
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(config.seed)
+            self.generator, self.critic = Generator(channels, config.width), Critic(channels, config.width)
         self.generator.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.critic.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizers = [
@@ -147,8 +156,10 @@ class _Gan:
             self.optimizers[1].step()
             said = {"distance": float(distance.detach()), "penalty": float(penalty.detach())}
         self.optimizers[0].zero_grad()
+        self.critic.requires_grad_(False)
         loss = -self.critic(self.generator(torch.randn(b, LATENT, generator=random))).mean()
         loss.backward()
+        self.critic.requires_grad_(True)
         self.optimizers[0].step()
         return said | {"generator": float(loss.detach())}
 
@@ -178,7 +189,8 @@ def train_gan(
 
     Losses go to OUT/records.json, and `sheet` is called with 64 samples (always of the same z) and a path in OUT.
     """
-    said = {**asdict(config), "images": [*pixels.shape], "pixels": int(pixels.sum())}
+    digest = hashlib.sha256(pixels.contiguous().numpy().tobytes()).hexdigest()[:16]
+    said = {**asdict(config), "images": [*pixels.shape], "pixels": digest}
     _claim(out, said)
     with held(out):
         return _train(_Gan(pixels, config), out, save_every, sheet, sheet_every, quiet)
@@ -199,16 +211,20 @@ def _train(
     with stop_signals() as stop, StepProgress(config.steps, gan.at, quiet) as progress:
         while gan.at < config.steps:
             terms = gan.step()
+            if not all(map(math.isfinite, terms.values())):
+                raise UserError(
+                    f"the generator diverged at step {gan.at}: {terms}. Take a smaller lr, and another folder."
+                )
             if gan.at % LOG_EVERY == 0:
                 records.append({"step": gan.at, **{name: round(value, 5) for name, value in terms.items()}})
             progress.advance(gan.at, terms if gan.at % LOG_EVERY == 0 else None)
-            last = gan.at == config.steps
+            last, stopping = gan.at == config.steps, stop.asked  # looked at once: what is said is what was saved
             if sheet is not None and (gan.at % sheet_every == 0 or last):
                 sheet(sample(gan.generator, z), out / f"samples-{gan.at:06d}.png")
-            if gan.at % save_every == 0 or last or stop.asked:
+            if gan.at % save_every == 0 or last or stopping:
                 checkpoint.save(out / "checkpoints", gan.at, {"gan": gan.state(), "records": records})
                 write_json(out / "records.json", records)
-            if stop.asked and not last:
+            if stopping and not last:
                 raise KeyboardInterrupt(f"stopped at step {gan.at}; the same command goes on from there ({out})")
     return frozen(gan.generator)
 
@@ -222,9 +238,9 @@ def sample(generator: Generator, z: Tensor) -> Tensor:
     return images
 
 
-def frozen(module: Generator) -> Generator:
-    """In evaluation mode, and no parameter will change."""
-    return module.eval().requires_grad_(False)
+def frozen(module: M) -> M:
+    """A copy in evaluation mode, whose parameters take no gradient; the module is left as it was."""
+    return copy.deepcopy(module).eval().requires_grad_(False)
 
 
 def _claim(out: Path, said: dict[str, Any]) -> None:

@@ -37,26 +37,31 @@ class Augmented:
         """Make the pictures, and print the numbers beside them."""
         from dataclasses import replace
 
-        from tsadapt.recipes.augmented import STANDARD, augmented_images_of_run
+        from tsadapt.recipes.augmented import STANDARD, augmented_images_of_run, check_small_images
         from tsadapt.recipes.neighbours import neighbours_of_run
+        from tsadapt.recipes.scene import scene_of_run
 
         if self.strength is not None and not 0 <= self.strength <= 1:
             raise UserError(f"--strength is {self.strength}, expected a number from 0 to 1.")
         if self.out.exists() and not self.out.is_dir():
             raise UserError(f"--out {self.out} is a file, expected a folder.")
+        if self.generator_steps is not None and not self.generator:
+            raise UserError("--generator-steps is for --generator: give both.")
         if self.generator_steps is not None and self.generator_steps < 1:
             raise UserError(f"--generator-steps is {self.generator_steps}, expected 1 or more.")
+        scene = scene_of_run(self.run_folder)
+        if self.generator:
+            check_small_images(scene)
         self.out.mkdir(parents=True, exist_ok=True)
-        found = neighbours_of_run(self.run_folder, self.out / "neighbours", self.strength)
+        found = neighbours_of_run(scene, self.out / "neighbours", self.strength)
         print("means over source images drawn at random, of which the picture shows one a class:")
         for what, value in found["numbers"].items():
             print(f"  {what}: {value}")
         print(f"written: {self.out / 'neighbours.png'}")
         if self.generator:
-            steps = self.generator_steps or STANDARD.gan.steps
-            settings = replace(STANDARD, gan=replace(STANDARD.gan, steps=steps))
-            made = augmented_images_of_run(self.run_folder, self.out / "generators", self.out / "augmented", settings)
+            settings = replace(STANDARD, gan=replace(STANDARD.gan, steps=self.generator_steps or STANDARD.gan.steps))
+            made = augmented_images_of_run(scene, self.out / "generators", self.out / "augmented", settings)
             for what, value in made["numbers"].items():
-                print(f"{what}: {value}")
+                print(f"  {what}: {value}")
             print(f"written: {self.out / 'augmented.png'}, {self.out / 'augmented-strip.png'}")
         return 0

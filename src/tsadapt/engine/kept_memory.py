@@ -12,15 +12,10 @@ from tsadapt.engine import checkpoint
 from tsadapt.engine.files import write_atomically
 from tsadapt.errors import UserError
 
-__all__ = ["has_memory", "load_memory", "save_memory"]
+__all__ = ["keep_memory_of", "load_memory", "save_memory"]
 
 FILE = "memory.safetensors"
 PARTS = ("features", "labels", "count")
-
-
-def has_memory(run: Path) -> bool:
-    """Whether the file is there."""
-    return (run / FILE).is_file()
 
 
 def save_memory(run: Path, source_term: nn.Module) -> None:
@@ -28,7 +23,21 @@ def save_memory(run: Path, source_term: nn.Module) -> None:
     found = _rows(source_term.state_dict())
     if not found:
         raise UserError("there is no memory to keep: --keep-memory is for --tsa with --estimator memory.")
-    write_atomically(run / FILE, save({name: tensor.cpu().contiguous() for name, tensor in found.items()}))
+    _write(run, found)
+
+
+def keep_memory_of(run: Path) -> None:
+    """Write the memory of a run that is done, if it has none yet, out of its last checkpoint."""
+    if (run / FILE).is_file():
+        return
+    found = _of_checkpoint(run)
+    if not found:
+        raise UserError(f"{run} is done, and its last checkpoint, which had the memory, is gone: add --overwrite.")
+    _write(run, found)
+
+
+def _write(run: Path, rows: dict[str, Tensor]) -> None:
+    write_atomically(run / FILE, save({name: tensor.cpu().contiguous() for name, tensor in rows.items()}))
 
 
 def load_memory(run: Path, head: int = 0) -> tuple[FeatureMemory, FeatureMemory]:

@@ -19,7 +19,7 @@ from tsadapt.engine import checkpoint
 from tsadapt.engine.candidates import Candidates, predictions_file
 from tsadapt.engine.evaluate import Predicted, score
 from tsadapt.engine.files import number, write_json
-from tsadapt.engine.kept_memory import has_memory, save_memory
+from tsadapt.engine.kept_memory import keep_memory_of, save_memory
 from tsadapt.engine.loop import NotFiniteError, Training
 from tsadapt.engine.place import check_place, claim, held
 from tsadapt.engine.progress import StepProgress
@@ -81,7 +81,9 @@ def fit(
         done = out / "metrics.json"
         if done.exists():
             metrics: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
-            if metrics["judged_by"] == _judged_by(task) and (not keep_memory or has_memory(out)):
+            if metrics["judged_by"] == _judged_by(task):
+                if keep_memory:
+                    keep_memory_of(out)
                 _say(f"done already: {out}")
                 return out, metrics
             # Trained, but judged by other labels than are here now: only the last part is done again.

@@ -8,7 +8,7 @@ from typing import Any
 from tsadapt.analysis.bound import bound_ingredients
 from tsadapt.analysis.embedding import plane_of_run
 from tsadapt.config import RunConfig
-from tsadapt.recipes.augmented import augmented_images, tell_augmented
+from tsadapt.recipes.augmented import augmented_images, settings_of_picture, tell_augmented
 from tsadapt.recipes.extras import bound_table, costs, footprints
 from tsadapt.recipes.figures import (
     boundary_of_run,
@@ -35,7 +35,8 @@ class Recipe:
 
     `measure` adds to what is kept of a run; `extra` gives a section of the page and its numbers; `draw` makes the
     picture where it is not the common one. `alone` does the work of a run by itself, given a folder to work in and the
-    path (without suffix) of its pictures; `tell` makes a section of what was kept. `elsewhere` has the tasks at other
+    path (without suffix) of its pictures, and `settings` says what that depends on beside the config; `tell` makes a
+    section of what was kept. `elsewhere` has the tasks at other
     places, `only` the places where it can be made at all (empty: everywhere), and `more_seconds` is about what a run
     takes beside its training.
     """
@@ -49,6 +50,7 @@ class Recipe:
     extra: Callable[..., tuple[str, dict[str, Any]]] | None = None
     draw: Callable[[Kept, list[Row], Path], None] | None = None
     alone: Callable[[RunConfig, Path, Path, bool], dict[str, Any]] | None = None
+    settings: Callable[[RunConfig, bool], dict[str, Any]] | None = None
     tell: Callable[[Kept], str] | None = None
     elsewhere: dict[str, tuple[str, ...]] = field(default_factory=dict)
     only: tuple[str, ...] = ()
@@ -83,7 +85,8 @@ RECIPES = {
     ),
     "figure-augmented": Recipe(
         "augmented features as images, by a WGAN-GP and reverse mapping", "digits",
-        [Row("source-only +TSA", TSA)], columns=("SV → M",), seeds=(0,), alone=augmented_images, tell=tell_augmented,
+        [Row("source-only +TSA", TSA)], columns=("SV → M",), seeds=(0,), alone=augmented_images,
+        settings=settings_of_picture, tell=tell_augmented,
         elsewhere={"digits-small": ("UCI → MNIST-5k",)}, only=("digits", "digits-small"), more_seconds=3600,
     ),
     "figure-neighbours": Recipe(

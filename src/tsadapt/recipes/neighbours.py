@@ -15,7 +15,7 @@ from tsadapt.data.open import open_dataset
 from tsadapt.data.types import Domain, match_labels
 from tsadapt.engine.run import fit
 from tsadapt.errors import UserError
-from tsadapt.recipes.scene import rows_of_each_class, scene_of_run
+from tsadapt.recipes.scene import Scene, rows_of_each_class, scene_of_run
 from tsadapt.recipes.table import Kept
 from tsadapt.report.augmented import draw_augmented
 
@@ -30,15 +30,15 @@ def train_and_find_neighbours(config: RunConfig, work: Path, beside: Path, quick
     return neighbours_of_run(run, beside)
 
 
-def neighbours_of_run(run: Path, beside: Path, strength: float | None = None) -> dict[str, Any]:
+def neighbours_of_run(run: Path | Scene, beside: Path, strength: float | None = None) -> dict[str, Any]:
     """BESIDE.png: source images, and the target images nearest to their features as they are and augmented.
 
     λ is the run's λ0 unless `strength` is given. The run is one of images that has kept its memory (fit --tsa
     --keep-memory), its backbone frozen, trained, or none. The share of neighbours of the right class is an oracle.
     """
-    scene = scene_of_run(run)
+    scene = run if isinstance(run, Scene) else scene_of_run(run)
     config, task, f_s, f_t, augmenter = scene.config, scene.task, scene.f_s, scene.f_t, scene.augmenter
-    source, target = task.source.train, task.target.train
+    source, target = scene.source, scene.target
     pictures = [_Pictures(open_dataset(n).train, d) for n, d in ((config.source, source), (config.target, target))]
     strength = config.lambda0 if strength is None else strength
     assert source.y is not None
@@ -56,8 +56,9 @@ def neighbours_of_run(run: Path, beside: Path, strength: float | None = None) ->
             f"target nearest to augmented {n + 1}": pictures[1].of(moved[shown, n].tolist())
             for n in range(moved.shape[1])
         },
-        "source nearest to augmented": pictures[0].of(same[shown, 0].tolist()),
     }
+    if same.shape[1]:  # a source of a single image has no other
+        columns["source nearest to augmented"] = pictures[0].of(same[shown, 0].tolist())
     draw_augmented(columns, [task.classes[int(labels[i])] for i in shown], beside.with_name(f"{beside.name}.png"))
     numbers: dict[str, Any] = {
         "images": len(rows),
@@ -68,9 +69,7 @@ def neighbours_of_run(run: Path, beside: Path, strength: float | None = None) ->
         truth = match_labels(target, task.classes)[0]
         for what, found in (("source", plain), ("augmented", moved)):
             share = float((truth[found] == labels[:, None]).double().mean())
-            numbers[f"share of the {NEAR} target images nearest to the {what} feature of its class (oracle)"] = round(
-                share, 3
-            )
+            numbers[f"share of right classes among the {NEAR} nearest to the {what} feature (oracle)"] = round(share, 3)
     return {"numbers": numbers, "lambda": strength}
 
 

@@ -15,7 +15,7 @@ from tsadapt.recipes.catalogue import RECIPES, Recipe
 from tsadapt.recipes.places import PLACES, Place, missing, place_named
 from tsadapt.recipes.published import published
 from tsadapt.recipes.rows import Row
-from tsadapt.recipes.table import Job, Kept, cells, make_jobs, read_kept, rows_told, run_jobs, shortened
+from tsadapt.recipes.table import Job, Kept, cells, data_of_run, make_jobs, read_kept, rows_told, run_jobs, shortened
 from tsadapt.report.paper import draw_rows, markdown_table
 
 __all__ = ["Asked", "reproduce", "status_lines"]
@@ -66,7 +66,7 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
     _say_not_run(not_run, everything)
     whole, all_columns = _whole(recipe, asked, place, jobs, everything)
     # What was measured under other settings than today's stays in the file, and is no part of the table.
-    kept = {job.key: everything[job.key] for job in whole if _is_of(job, everything)}
+    kept = {job.key: everything[job.key] for job in whole if _is_of(job, everything, recipe, asked.quick)}
     if not kept:
         why = next(iter(not_run.values()), "nothing is kept yet; leave out --only-collect to train.")
         raise UserError(f"nothing of {name} is here: {why}")
@@ -114,8 +114,11 @@ def _whole(
     return make_jobs(place, recipe.rows, columns, sorted(seeds)), [*columns]
 
 
-def _is_of(job: Job, kept: Kept) -> bool:
-    return bool(kept.get(job.key, {}).get("hash") == job.config.hash())
+def _is_of(job: Job, kept: Kept, recipe: Recipe, quick: bool) -> bool:
+    """Whether what is kept of a job was made with today's settings."""
+    there = kept.get(job.key, {})
+    settings = None if recipe.settings is None else recipe.settings(job.config, quick)
+    return bool(there.get("hash") == job.config.hash() and (settings is None or there.get("settings") == settings))
 
 
 def _scene(name: str, recipe: Recipe, asked: Asked) -> tuple[Place, list[str], tuple[int, ...]]:
@@ -183,11 +186,12 @@ def _alone(
     for job in jobs:
         why = missing(job.config.source) or missing(job.config.target)
         drawn = recipe.draw is not None or (folder / f"{name(job)}.png").exists()
-        if not why and not (_is_of(job, kept) and drawn):
+        if not why and not (_is_of(job, kept, recipe, quick) and drawn):
             print(f"{job.key} …", file=sys.stderr, flush=True)
             try:
                 found = recipe.alone(job.config, folder / "work", folder / name(job), quick)
-                kept[job.key] = {"hash": job.config.hash(), **found, "versions": versions()}
+                data = data_of_run(folder / "work" / "runs" / job.config.hash())
+                kept[job.key] = {"hash": job.config.hash(), **found, **data, "versions": versions()}
                 save(kept)
             except (UserError, NotFiniteError) as error:
                 why = str(error)

@@ -25,13 +25,16 @@ __all__ = ["Scene", "rows_of_each_class", "scene_of_run"]
 class Scene:
     """A run, its task and model, the features of both domains (N, K) in evaluation mode, and draws from their moments.
 
-    The moments are of these features under the labels of the memory. The memory's own features would not do: they are
-    from training mode, with dropout and the statistics of a batch, and lie where no image of its own can be.
+    `source` and `target` are the rows that were trained on, without images that cannot be read. The moments are of
+    their features under the labels of the memory. The memory's own features would not do: they are from training mode,
+    with dropout and the statistics of a batch, and lie where no image of its own can be.
     """
 
     config: RunConfig
     task: Task
     saved: SavedModel
+    source: Domain
+    target: Domain
     f_s: Tensor
     f_t: Tensor
     augmenter: Augmenter
@@ -54,9 +57,11 @@ def scene_of_run(run: Path) -> Scene:
                 f"{domain.name} has {len(domain)} rows, and the run was trained on {memory.size}: it changed since."
             )
     _check_data(run, task)
-    both = [_evaluated(saved, d, m) for d, m in zip((task.source.train, task.target.train), memories, strict=True)]
-    (f_s, source), (f_t, target) = both
-    return Scene(config, task, saved, f_s, f_t, Augmenter(source, target))
+    (source, f_s, of_source), (target, f_t, of_target) = (
+        _evaluated(saved, d, m) for d, m in zip((task.source.train, task.target.train), memories, strict=True)
+    )
+    augmenter = Augmenter(of_source, of_target, config.mean_shift, config.covariance != "none", config.min_count)
+    return Scene(config, task, saved, source, target, f_s, f_t, augmenter)
 
 
 def _check_data(run: Path, task: Task) -> None:
@@ -67,18 +72,20 @@ def _check_data(run: Path, task: Task) -> None:
         for role, domain in (("source", task.source.train), ("target", task.target.train)):
             if before[role]["train"] != domain.fingerprint():
                 raise UserError(f"{domain.name} changed since the run was trained: the memory is of other rows.")
+        if before["source"]["labels"] != task.source.train.label_fingerprint():
+            raise UserError(f"{task.source.train.name} has other labels than when the run was trained.")
 
 
-def _evaluated(saved: SavedModel, domain: Domain, memory: FeatureMemory) -> tuple[Tensor, FeatureMemory]:
-    """Features of all rows (zero where one cannot be read), and a memory of them under the labels it had."""
+def _evaluated(saved: SavedModel, domain: Domain, memory: FeatureMemory) -> tuple[Domain, Tensor, FeatureMemory]:
+    """The rows that can be read, their features, and a memory of these under the labels that it had."""
     predicted = predict_rows(saved.model, domain, torch.device("cpu"), saved.eyes)
-    rows = torch.tensor(predicted.rows)
-    features = torch.zeros(len(domain), predicted.features.shape[1])
-    features[rows] = torch.from_numpy(predicted.features)
-    now = FeatureMemory(memory.size, memory.dim, memory.classes, second_moments=False)
-    known = rows[memory.labels[rows] < memory.classes]
-    now.write(known, features[known], memory.labels[known])
-    return features, now
+    if len(predicted.rows) < len(domain):
+        domain = domain.keep(predicted.rows)
+    features, labels = torch.from_numpy(predicted.features), memory.labels[torch.tensor(predicted.rows)]
+    now = FeatureMemory(len(features), memory.dim, memory.classes, second_moments=False)
+    known = (labels < memory.classes).nonzero()[:, 0]
+    now.write(known, features[known], labels[known])
+    return domain, features, now
 
 
 def rows_of_each_class(y: Tensor, classes: int, of_class: int, seed: int) -> tuple[list[int], Tensor]:

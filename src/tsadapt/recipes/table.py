@@ -16,9 +16,22 @@ from tsadapt.recipes.rows import Row
 from tsadapt.sweep.plan import Planned
 from tsadapt.sweep.runner import run_all
 
-__all__ = ["AVERAGE", "Cell", "Job", "Kept", "cells", "make_jobs", "read_kept", "rows_told", "run_jobs", "shortened"]
+__all__ = [
+    "AVERAGE",
+    "Cell",
+    "Job",
+    "Kept",
+    "cells",
+    "data_of_run",
+    "make_jobs",
+    "read_kept",
+    "rows_told",
+    "run_jobs",
+    "shortened",
+]
 
 AVERAGE = "Avg"
+PARTS = (("source", "train"), ("target", "test"))
 Measure = Callable[[Path], dict[str, Any]]
 """What else is worth keeping of a finished run, from its folder."""
 
@@ -138,10 +151,18 @@ def _kept(job: Job, folder: Path, measure: Measure | None) -> dict[str, Any]:
         found["oracle"] = {"step": oracle["step"], "accuracy": round(100 * oracle["accuracy"], 2)}
     found["source_accuracy"] = round(100 * metrics["last"]["source"]["accuracy"], 2)
     found["proxy_a_distance"] = metrics["last"]["proxy_a_distance"]
-    data = manifest["data"]  # of the target, all rows: training may have seen a share
-    found["data"] = {role: [data[role]["rows"], data[role][p]] for role, p in (("source", "train"), ("target", "test"))}
+    found |= data_of_run(folder)
     found["versions"] = manifest["versions"]
     return found | (measure(folder) if measure is not None else {})
+
+
+def data_of_run(folder: Path) -> dict[str, Any]:
+    """What a run was trained on: rows and fingerprint of both domains (of the target, all rows); empty without one."""
+    path = folder / "manifest.json"
+    if not path.is_file():
+        return {}
+    data = json.loads(path.read_text(encoding="utf-8"))["data"]
+    return {"data": {role: [data[role]["rows"], data[role][part]] for role, part in PARTS}}
 
 
 def rows_told(kept: Kept) -> str:
