@@ -154,6 +154,8 @@ def test_moons_of_each_seed_are_not_data_that_changed():
     assert "changed" not in rows_told({"DANN | moons | 1": run("a"), "DANN | moons | 2": run("b")})
     assert "changed" in rows_told({"DANN | moons | 1": run("a"), "TSA | moons | 1": run("b")})
     assert rows_told({"DANN | moons | 1": {}}) == ""
+    shares = {"a | A → B | 0": run("a"), "b | A → B | 0": {"data": {"source": [300, "a"], "target": [1200, "ta"]}}}
+    assert rows_told(shares) == "Rows trained on (source + target): A → B 300 + 300 to 1,200."
 
 
 def test_figures_are_refused_where_they_cannot_be_made(tmp_path, monkeypatch, capsys):

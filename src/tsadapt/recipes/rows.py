@@ -50,7 +50,7 @@ MEMORY = [
 ]
 SHARES = (0.2, 0.4, 0.6, 0.8)
 STRESS = [
-    Row("ρ = 0 %, source-only", {}, "ρ = 0%"),
+    Row("ρ = 0%, source-only", {}, "ρ = 0%"),
     *(Row(f"ρ = {s:.0%}, uniform draw", {**TSA, "target_share": s}) for s in SHARES),
     *(
         Row(
@@ -60,7 +60,7 @@ STRESS = [
         )
         for s in SHARES
     ),
-    Row("ρ = 100 %", TSA, "ρ = 100%"),
+    Row("ρ = 100%", TSA, "ρ = 100%"),
 ]
 SAMPLES = [
     Row("source-only", {}),

@@ -167,19 +167,24 @@ def data_of_run(folder: Path) -> dict[str, Any]:
 
 def rows_told(kept: Kept) -> str:
     """How many rows each task was trained on, and a warning where runs of one task and seed had other data."""
-    sizes: dict[str, dict[str, None]] = {}
+    sizes: dict[str, list[tuple[int, int]]] = {}
     prints: dict[str, set[str]] = {}
     for key, run in kept.items():
         if "data" in run:
             (rows_s, print_s), (rows_t, print_t) = run["data"]["source"], run["data"]["target"]
-            sizes.setdefault(key.split(" | ")[1], {})[f"{rows_s:,} + {rows_t:,}"] = None
+            sizes.setdefault(key.split(" | ")[1], []).append((rows_s, rows_t))
             prints.setdefault(key.partition(" | ")[2], set()).add(print_s + print_t)
     if not sizes:
         return ""
-    told = "; ".join(f"{column} {' or '.join(found)}" for column, found in sizes.items())
+    told = "; ".join(f"{column} {' + '.join(map(_range, zip(*found, strict=True)))}" for column, found in sizes.items())
     changed = any(len(found) > 1 for found in prints.values())
     warning = " **The data of a task changed between runs: they are not comparable.**" if changed else ""
     return f"Rows trained on (source + target): {told}.{warning}"
+
+
+def _range(sizes: tuple[int, ...]) -> str:
+    low, high = min(sizes), max(sizes)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 @dataclass(frozen=True)
