@@ -23,7 +23,7 @@ def draw_augmented(columns: dict[str, Tensor], names: list[str], path: Path) -> 
             axis.imshow(image)
             axis.set(xticks=(), yticks=())
             if i == 0:
-                axis.set_title("\n".join(textwrap.wrap(title, 11)), fontsize=7, va="bottom")
+                axis.set_title("\n".join(textwrap.wrap(title, 13)), fontsize=7, va="bottom")
             if j == 0:
                 axis.set_ylabel(names[i], rotation=0, ha="right", va="center")
     write_figure(figure, path)
