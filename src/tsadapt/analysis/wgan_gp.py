@@ -39,8 +39,8 @@ M = TypeVar("M", bound=nn.Module)
 class GanConfig:
     """What the result of a GAN's training depends on, beside the images.
 
-    The authors take four times this width, a rate of 1e-4 and 200,000 steps. In 2,000 steps that draws blobs of one
-    colour; five times the rate was at 200 steps where it is at 1,300 (house numbers, judged by eye).
+    The authors take four times this width, a rate of 1e-4 and 200,000 steps. For a few thousand steps that rate is too
+    small: at this width, five times as much was at 200 steps where it was at 1,300 (house numbers, judged by eye).
     """
 
     width: int = 32

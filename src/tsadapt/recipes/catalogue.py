@@ -36,9 +36,8 @@ class Recipe:
     `measure` adds to what is kept of a run; `extra` gives a section of the page and its numbers; `draw` makes the
     picture where it is not the common one. `alone` does the work of a run by itself, given a folder to work in and the
     path (without suffix) of its pictures, and `settings` says what that depends on beside the config; `tell` makes a
-    section of what was kept. `elsewhere` has the tasks at other
-    places, `only` the places where it can be made at all (empty: everywhere), and `more_seconds` is about what a run
-    takes beside its training.
+    section of what was kept. `elsewhere` has the tasks at other places, `only` the places where it can be made at all
+    (empty: everywhere), and `more_seconds` is about what a run takes beside its training.
     """
 
     what: str
