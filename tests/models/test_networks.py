@@ -34,6 +34,26 @@ def test_published_sizes():
     assert sum(p.numel() for p in build(Architecture("mcd-28", 10, 0)).parameters()) == convolutions + dense
 
 
+@pytest.mark.parametrize("name", ["small-16", "mcd-28", "mcd-32"])
+def test_pooling_before_relu_gives_the_bits_of_the_published_order(name):
+    torch.manual_seed(0)
+    network = DIGIT_NETWORKS[name]
+    x = torch.randn(4, network.channels, network.size, network.size)
+    ours = [*network.make().backbone]
+    pools = [i for i, layer in enumerate(ours) if isinstance(layer, nn.MaxPool2d)]
+    assert len(pools) == 2
+    published = ours.copy()
+    for i in pools:
+        assert isinstance(ours[i + 1], nn.ReLU)
+        published[i : i + 2] = [ours[i + 1], ours[i]]
+    found = []
+    for layers in (ours, published):
+        torch.manual_seed(1)
+        result = nn.Sequential(*layers)(x)
+        found.append([result, *torch.autograd.grad(result.square().sum(), [*nn.Sequential(*layers).parameters()])])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
 def test_pretrained_backbones_learn_slowly():
     model = build(Architecture("small-16", 10, 0))
     model.pretrained = True

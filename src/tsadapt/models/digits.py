@@ -2,7 +2,7 @@
 
 Each gives a backbone, a bottleneck, the number of features K, and the dropout before the head. What MCD calls the
 classifier is a stack of layers; its last one is our head and the rest our bottleneck, so that the head is linear in
-the features.
+the features. MCD applies ReLU before it pools: the other way round gives the same bits, with a quarter of ReLU's work.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def _mcd_32() -> Body:
     """MCD's "SVHN" network, 3×32×32, 2048 features."""
 
     def halved(inputs: int) -> list[nn.Module]:
-        return [nn.Conv2d(inputs, 64, 5, padding=2), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+        return [nn.Conv2d(inputs, 64, 5, padding=2), nn.BatchNorm2d(64), nn.MaxPool2d(3, 2, 1), nn.ReLU()]
 
     backbone = nn.Sequential(
         *halved(3), *halved(64), nn.Conv2d(64, 128, 5, padding=2), nn.BatchNorm2d(128), nn.ReLU(), nn.Flatten(),
@@ -81,7 +81,7 @@ def _dtn() -> Body:
 
 def _pooled(inputs: int, outputs: int, kernel: int, padding: int = 0) -> list[nn.Module]:
     convolution = nn.Conv2d(inputs, outputs, kernel, padding=padding)
-    return [convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
+    return [convolution, nn.BatchNorm2d(outputs), nn.MaxPool2d(2), nn.ReLU()]
 
 
 def _dense(inputs: int, outputs: int) -> list[nn.Module]:
