@@ -1,11 +1,15 @@
 import json
+import sys
 from dataclasses import replace
+from statistics import mean, stdev
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.photos import write_classes
 
 from tsadapt.cli import main
+from tsadapt.errors import UserError
 from tsadapt.recipes import RECIPES, Asked, Recipe, reproduce, status_lines
 from tsadapt.recipes import places as places_module
 from tsadapt.recipes.places import PLACES, Place, missing, place_named
@@ -24,7 +28,10 @@ def tiny(tmp_path, monkeypatch):
         x = 3 * np.eye(3, 6)[y] + rng.normal(size=(45, 6)) + shift
         np.savez(tmp_path / f"{name}.npz", x=x.astype(np.float32), y=y)
     files = {name: str(tmp_path / f"{name}.npz") for name in "abc"}
-    settings = {"network": "mlp", "bottleneck": 8, "steps": 6, "batch_size": 9, "target_batch_size": 9, "lr": 0.02}
+    settings = {
+        "network": "mlp", "bottleneck": 8, "steps": 6, "batch_size": 9, "target_batch_size": 9, "lr": 0.02,
+        "candidates": 3,
+    }  # fmt: skip
     place = Place(
         "tiny", {"A → B": (files["a"], files["b"]), "B → C": (files["b"], files["c"])}, settings, "tiny runs", 0.001
     )
@@ -55,14 +62,13 @@ def test_every_table_and_figure_is_made(tiny, name):
 @pytest.mark.parametrize("name", ["figure-moons", "figure-bias"])
 def test_figures_with_work_of_their_own(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(PLACES, "digits-small", replace(PLACES["digits-small"]))
     written = reproduce(name, Asked(quick=True, steps=None if name == "figure-bias" else 4), tmp_path / "out", "it")
     assert written[0].parent.name == "quick"
     assert any(path.suffix == ".png" and path.stat().st_size > 5000 for path in written)
     run = next(iter(kept(tmp_path / "out" / "quick", name)["runs"].values()))
     if name == "figure-bias":
         assert [epoch["epoch"] for epoch in run["epochs"]] == [1, 2]
-        assert "at every epoch after the first" in written[-1].read_text()
+        assert " epochs after the first (1 run)" in written[-1].read_text()
     else:
         assert len(run["boundary"]["share"]) == 49
 
@@ -87,17 +93,13 @@ def test_what_is_kept_is_not_run_again_even_without_its_folder(tiny, capsys):
 
 def test_nothing_that_was_measured_is_thrown_away(tiny):
     asked = Asked(on="tiny", seeds=(5,), columns=("A → B",), rows=("DANN",))
-    reproduce("table5", asked, tiny / "out", "it")
-    reproduce("table5", replace(asked, seeds=(0,), columns=("B → C",)), tiny / "out", "it")
+    page = reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
+    assert " 1 of 14 runs are there." in page  # asked for, this seed is the table's
+    page = reproduce("table5", replace(asked, seeds=(0,), columns=("B → C",)), tiny / "out", "it")[-1].read_text()
     assert set(kept(tiny / "out", "table5-on-tiny")["runs"]) == {"DANN | A → B | 5", "DANN | B → C | 0"}
-    # What another process wrote in the meantime stays as well.
-    path = tiny / "out" / "table5-on-tiny.json"
-    said = json.loads(path.read_text())
-    said["runs"]["DANN | A → B | 9"] = {"hash": "of another time"}
-    path.write_text(json.dumps(said))
-    written = reproduce("table5", replace(asked, rows=("DANN +MI",)), tiny / "out", "it")
-    assert "DANN | A → B | 9" in kept(tiny / "out", "table5-on-tiny")["runs"]
-    assert "3 of " in written[-1].read_text()
+    assert " 1 of 42 runs are there." in page
+    assert "(1 of 3 seeds)" in page
+    assert "Kept beside this table: runs of seed 5." in page
 
 
 def test_extras_are_measured_anew_for_other_runs(tiny):
@@ -141,7 +143,7 @@ def drawing(home):
 
     def draws(config, work, beside, quick):
         beside.parent.mkdir(parents=True, exist_ok=True)
-        beside.with_name(f"{beside.name}.png").write_bytes(b"picture")
+        Image.new("L", (2, 2)).save(beside.with_name(f"{beside.name}.png"))
         return {}
 
     return Recipe("drawn", home, [Row("drawn", {})], columns=("A → B",), alone=draws)
@@ -195,7 +197,7 @@ def test_the_papers_numbers_stand_beside_ours_at_home(tiny, monkeypatch):
     asked = Asked(seeds=(0,), rows=("source-only", "source-only +TSA"))
     reproduce("table4", asked, tiny / "out", "it")
     page = (tiny / "out" / "table4.md").read_text()
-    assert "| · the paper | 79.4 |" in page
+    assert "| · the paper | 79.4 ± 0.4 |" in page
     ours = kept(tiny / "out", "table4")["runs"]["source-only +TSA | M → U | 0"]["accuracy"]
     assert f"| · difference | {ours - 90.9:+.1f} |" in page
     assert "mixes protocols" in page
@@ -211,9 +213,77 @@ def test_a_cell():
 def test_shares_of_the_target_differ_in_nothing_but_the_rows(tiny):
     asked = Asked(on="tiny", seeds=(0,), columns=("A → B",))
     reproduce("table-stress", asked, tiny / "out", "it")
-    page = (tiny / "out" / "table-stress-on-tiny.md").read_text()
-    assert "oracle-stratified" in page
-    assert "uniform draw" in page
+    said = kept(tiny / "out", "table-stress-on-tiny")
+    each = said["settings"]["of_each"]
+    found = {key.split(" | ")[0]: (each[run["hash"]], run["data"]["target"][0]) for key, run in said["runs"].items()}
+    for share in (0.2, 0.4, 0.6, 0.8):
+        (drawn, rows), (stratified, as_many) = (
+            found[f"ρ = {share:.0%}, {how}"] for how in ("uniform draw", "oracle-stratified")
+        )
+        assert drawn.pop("target_draw") == "uniform"
+        assert stratified.pop("target_draw") == "oracle-stratified"
+        assert drawn == stratified
+        assert drawn["target_share"] == share
+        assert rows == as_many == round(45 * share)
+
+
+def test_last_selected_and_oracle_stand_in_their_places(tiny):
+    asked = Asked(on="tiny", rows=("DANN", "DANN +MI"), seeds=(0, 1))
+    page = reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
+    runs = kept(tiny / "out", "table5-on-tiny")["runs"]
+    by_task = {c: [runs[f"DANN | {c} | {seed}"] for seed in (0, 1)] for c in ("A → B", "B → C")}
+    cells, average = [], []
+    for those in by_task.values():
+        last = [run["accuracy"] for run in those]
+        chosen, best = ([run[which]["accuracy"] for run in those] for which in ("selected", "oracle"))
+        assert all(b >= max(a, s) for a, s, b in zip(last, chosen, best, strict=True))
+        cells.append([mean(last), mean(chosen), mean(best)])
+    average = [mean(parts) for parts in zip(*cells, strict=True)]
+    told = " | ".join(" / ".join(f"{value:.1f}" for value in cell) for cell in (*cells, average))
+    assert f"| DANN | {told} |" in page
+    # The average of the main table is over the tasks, and its deviation over the seeds.
+    by_seed = [mean(by_task[c][seed]["accuracy"] for c in by_task) for seed in (0, 1)]
+    assert f" | {mean(by_seed):.1f} ± {stdev(by_seed):.1f} (2 of 3 seeds) |" in page
+
+
+def test_one_measure_throughout(tiny, monkeypatch):
+    monkeypatch.setitem(PLACES, "tiny", replace(PLACES["tiny"], measure="mean_class_accuracy"))
+    with np.load("b.npz") as file:
+        x, y = file["x"], file["y"]
+    few = np.flatnonzero((y > 0) | (np.arange(45) < 9))  # of other class sizes: the measures differ
+    np.savez("b.npz", x=x[few], y=y[few])
+    asked = Asked(on="tiny", rows=("DANN",), seeds=(0,), columns=("A → B",))
+    page = reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
+    run = kept(tiny / "out", "table5-on-tiny")["runs"]["DANN | A → B | 0"]
+    three = (run["mean_class_accuracy"], *(run[which]["mean_class_accuracy"] for which in ("selected", "oracle")))
+    assert run["accuracy"] != run["mean_class_accuracy"]
+    assert " / ".join(f"{value:.1f}" for value in three) in page
+    assert "Mean of the target's class accuracies, %" in page
+
+
+def test_what_is_not_here_is_said_on_the_page_for_good(tiny, monkeypatch, capsys):
+    place = PLACES["tiny"]
+    nowhere = {**place.tasks, "B → X": (place.tasks["B → C"][0], str(tiny / "nowhere.npz"))}
+    monkeypatch.setitem(PLACES, "tiny", replace(place, tasks=nowhere))
+    asked = Asked(on="tiny", rows=("DANN",), seeds=(0,))
+    told = f"Not run: 21 runs, {tiny / 'nowhere.npz'} is not here."
+    assert told in reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
+    assert "not run (1 run): " in capsys.readouterr().err
+    for again in (replace(asked, columns=("A → B",)), replace(asked, only_collect=True)):
+        assert told in reproduce("table5", again, tiny / "out", "it")[-1].read_text()
+
+
+def test_a_failed_run_is_said_until_it_succeeds(tiny, monkeypatch):
+    place = PLACES["tiny"]
+    monkeypatch.setitem(PLACES, "tiny", replace(place, settings={**place.settings, "lr": 1e30}))
+    asked = Asked(on="tiny", rows=("DANN", "DANN +MI"), seeds=(0,), columns=("A → B",))
+    with pytest.raises(UserError, match="nothing of table5 is here"):
+        reproduce("table5", asked, tiny / "out", "it")
+    assert set(kept(tiny / "out", "table5-on-tiny")["not_run"]) == {"DANN | A → B | 0", "DANN +MI | A → B | 0"}
+    monkeypatch.setitem(PLACES, "tiny", place)
+    page = reproduce("table5", replace(asked, rows=("DANN",)), tiny / "out", "it")[-1].read_text()
+    assert "Not run: 1 run, " in page
+    assert "Not run" not in reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
 
 
 def test_data_that_is_not_here_is_named(tmp_path, monkeypatch, capsys):
@@ -253,12 +323,12 @@ def test_the_resnet_recipes_on_a_small_copy_of_the_layout(tmp_path, monkeypatch)
     )
     asked = Asked(seeds=(0,), rows=("source-only +TSA",), columns=("A → W",), steps=2, weights="none")
     reproduce("table2", asked, tmp_path / "out", "it")
-    assert (tmp_path / "out" / "table2-2-steps.md").exists()
+    assert (tmp_path / "out" / "table2-weights-none-2-steps.md").exists()
     # What needs the network itself works with a backbone that is trained, too.
     for name, rows in (("table-samples", ("source-only",)), ("figure-bias", ("source-only +TSA",))):
         reproduce(name, replace(asked, rows=rows, columns=("D → A",), steps=4), tmp_path / "out", "it")
     reproduce("table2", replace(asked, frozen=True), tmp_path / "out", "it")
-    page = (tmp_path / "out" / "table2-frozen-2-steps.md").read_text()
+    page = (tmp_path / "out" / "table2-frozen-weights-none-2-steps.md").read_text()
     assert "frozen test_efficientnet features" in page
     assert "· the paper" not in page  # another protocol
     missing.cache_clear()
@@ -287,8 +357,29 @@ def test_neighbours_of_photographs(tmp_path, monkeypatch):
     written = reproduce("figure-neighbours", Asked(on="office-caltech-images", weights="none"), tmp_path / "out", "it")
     page = written[-1].read_text()
     assert "(oracle)" in page
-    assert (tmp_path / "out" / "figure-neighbours-on-office-caltech-images.png").stat().st_size > 5000
+    assert written[1].name == "figure-neighbours-on-office-caltech-images-weights-none.png"
+    assert written[1].stat().st_size > 5000
     missing.cache_clear()
+
+
+def test_other_weights_are_another_protocol(tiny, monkeypatch):
+    page = "trained with random weights, bottleneck 256"
+    assert page in place_named("office31", weights="none").protocol
+    assert "backbone with the weights of mine.pth" in place_named("office31", True, "some/mine.pth").protocol
+    # A file of its own, and beside the paper's numbers only with weights that were learnt.
+    home = replace(PLACES["tiny"], tasks={"A → W": PLACES["tiny"].tasks["A → B"]})
+    monkeypatch.setitem(PLACES, "office31", home)
+    module = sys.modules["tsadapt.recipes.reproduce"]
+    monkeypatch.setattr(module, "place_named", lambda name, frozen, weights: PLACES[name])
+    asked = Asked(rows=("source-only",), seeds=(0,))
+    for weights, stem, beside in (
+        (None, "table2", True),
+        ("some/mine.pth", "table2-weights-mine", True),
+        ("none", "table2-weights-none", False),
+    ):
+        written = reproduce("table2", replace(asked, weights=weights), tiny / "out", "it")
+        assert written[-1].name == f"{stem}.md"
+        assert ("· the paper" in written[-1].read_text()) is beside
 
 
 def test_frozen_has_another_protocol():

@@ -1,7 +1,8 @@
 """How far estimates of Δμ and Σ_t lie from the ideal: the memory's, and the iterative one's (the paper's Fig. on bias).
 
 The ideal is of a fresh pass of all rows through the network as it stands, in training mode as the estimates' rows.
-Both estimates watch the same training, which uses the memory; so they differ in nothing but how they estimate.
+Both estimates watch the same training, which uses the memory. The memory begins with a pass over all rows, as it does
+in every run; the iterative estimate begins with nothing, as its definition has it.
 """
 
 from collections.abc import Callable

@@ -240,9 +240,13 @@ def _compared(candidates: Candidates, on_target: Predicted, target: Domain, clas
     selected = score(candidates.on_test(step, on_target), target, classes)
     found: dict[str, Any] = {"selected": {"step": step, "by": CONSENSUS, "why": why, "target": selected}}
     if target.y is not None:
-        by_step = {s: score(candidates.on_test(s, on_target), target, classes)["accuracy"] for s in candidates.steps}
+        scores = {s: score(candidates.on_test(s, on_target), target, classes) for s in candidates.steps}
+        by_step = {s: said["accuracy"] for s, said in scores.items()}
         best = max(by_step, key=lambda s: by_step[s])
-        found["oracle"] = {"step": best, "accuracy": by_step[best], "by_step": {str(s): a for s, a in by_step.items()}}
+        found["oracle"] = {
+            "step": best, "accuracy": by_step[best], "by_step": {str(s): a for s, a in by_step.items()},
+            "best_mean_class_accuracy": max(said["mean_class_accuracy"] for said in scores.values()),
+        }  # fmt: skip
     return found
 
 

@@ -16,8 +16,8 @@ from tsadapt.config import RunConfig
 from tsadapt.data.loader import seeded
 from tsadapt.engine.run import fit
 from tsadapt.errors import UserError
+from tsadapt.recipes.ledger import Kept
 from tsadapt.recipes.scene import Scene, rows_of_each_class, scene_of_run
-from tsadapt.recipes.table import Kept
 from tsadapt.report.augmented import draw_augmented, draw_strip
 from tsadapt.report.figures import write_sheet
 

@@ -19,9 +19,10 @@ from tsadapt.recipes.figures import (
     tell_bias,
     watch_bias,
 )
+from tsadapt.recipes.ledger import Kept
 from tsadapt.recipes.neighbours import tell_neighbours, train_and_find_neighbours
 from tsadapt.recipes.rows import ABLATION, MEMORY, SAMPLES, STRESS, TSA, Row, base_rows
-from tsadapt.recipes.table import Kept, Measure
+from tsadapt.recipes.table import Measure
 
 __all__ = ["RECIPES", "Recipe"]
 
@@ -97,9 +98,9 @@ RECIPES = {
     "figure-sensitivity": Recipe(
         "accuracy over λ0 and β, base CDAN+E", "office-home",
         [Row(f"λ0 = {l0}, β = {b}", {"method": "cdan+e", **TSA, "lambda0": l0, "beta": b}) for l0, b in GRID]
-        + [Row("source-only", {})],
+        + [Row("source-only", {}), Row("CDAN+E", {"method": "cdan+e"})],
         columns=("Ar → Pr", "Cl → Rw"), seeds=(0,), draw=draw_surfaces,
-        elsewhere={"office-caltech": ("A → C", "C → D"), "pacs": ("P → C", "C → A")},
+        elsewhere={"office-caltech": ("A → C", "C → D"), "pacs": ("P → C", "C → A"), "digits": ("U → M",)},
     ),
     "figure-tsne": Recipe(
         "features in a plane: DANN and CDAN+E, each without and with TSA", "office31",

@@ -7,8 +7,9 @@ import numpy as np
 
 from tsadapt.analysis.bias import estimation_bias
 from tsadapt.config import RunConfig, read_config
+from tsadapt.errors import counted
+from tsadapt.recipes.ledger import Kept
 from tsadapt.recipes.rows import Row
-from tsadapt.recipes.table import Kept
 from tsadapt.report.figures import Boundary, draw_boundaries, draw_curves, draw_plane, draw_sensitivity
 
 __all__ = ["boundary_of_run", "draw_bias", "draw_moons", "draw_planes", "draw_surfaces", "tell_bias", "watch_bias"]
@@ -28,29 +29,44 @@ def watch_bias(config: RunConfig, work: Path, beside: Path, quick: bool) -> dict
 
 def tell_bias(kept: Kept) -> str:
     """Whether the memory's estimate is the closer one, for each task."""
-    return "\n\n".join(_closer(task, runs) for task, runs in _by_task(kept).items() if len(runs[0]["epochs"]) > 1)
-
-
-def _closer(task: str, runs: list[dict[str, Any]]) -> str:
-    always = {w: sum(run["memory_is_closer_after_the_first_epoch"][w] for run in runs) for w in PARTS.values()}
-    averaged = []
-    for sign, what in PARTS.items():
-        memory, iterative = (_mean_curve(runs, name, what)[1:] for name in ("memory", "iterative"))
-        averaged.append(f"{int((memory < iterative).sum())} of {len(memory)} for {sign}")
-    return (
-        f"{task}: the memory's estimate is closer to the ideal than the iterative one at every epoch after the first in"
-        f" {always['mean_difference']} of {len(runs)} runs for Δμ, and in {always['covariance']} of {len(runs)} for Σ."
-        f" Averaged over the runs it is closer at {' and '.join(averaged)} of these epochs."
+    return "\n\n".join(
+        _closer(task, runs) for task, runs in _by_task(kept).items() if len(next(iter(runs.values()))["epochs"]) > 1
     )
+
+
+def _closer(task: str, runs: dict[int, dict[str, Any]]) -> str:
+    told = []
+    for sign, what in PARTS.items():
+        missed = [
+            (seed, epoch)
+            for seed, run in runs.items()
+            for epoch in run["epochs"][1:]
+            if epoch["memory"][what] >= epoch["iterative"][what]
+        ]
+        points = sum(len(run["epochs"]) - 1 for run in runs.values())
+        memory, iterative = (_mean_curve([*runs.values()], name, what)[1:] for name in ("memory", "iterative"))
+        worst = ", ".join(
+            f"seed {seed} epoch {e['epoch']}: {e['memory'][what]:.3g} against {e['iterative'][what]:.3g}"
+            for seed, e in missed[:6]
+        )
+        told.append(
+            f"For {sign} the memory's estimate is closer to the ideal than the iterative one at"
+            f" {points - len(missed)} of {points} epochs after the first ({counted(len(runs), 'run')})"
+            + (f", and not at {worst}{' …' if len(missed) > 6 else ''}" if missed else ": at every one")
+            + f"; averaged over the runs at {int((memory < iterative).sum())} of {len(memory)}."
+        )
+    return f"{task}: " + " ".join(told)
 
 
 PARTS = {"Δμ": "mean_difference", "Σ": "covariance"}
 
 
-def _by_task(kept: Kept) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+def _by_task(kept: Kept) -> dict[str, dict[int, dict[str, Any]]]:
+    """The runs of each task, by their seeds."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
     for key, run in kept.items():
-        found.setdefault(key.split(" | ")[1], []).append(run)
+        _, task, seed = key.split(" | ")
+        found.setdefault(task, {})[int(seed)] = run
     return found
 
 
@@ -62,7 +78,9 @@ def _mean_curve(runs: list[dict[str, Any]], name: str, what: str) -> np.ndarray:
 def draw_bias(kept: Kept, rows: list[Row], path: Path) -> None:
     """Mean over the seeds of both errors, over the epochs, two panels for each task."""
     curves = {
-        f"{title} ({task}, {len(runs)} seeds)": {n: _mean_curve(runs, n, what) for n in ("iterative", "memory")}
+        f"{title} ({task}, {len(runs)} seeds)": {
+            name: _mean_curve([*runs.values()], name, what) for name in ("iterative", "memory")
+        }
         for task, runs in _by_task(kept).items()
         for title, what in (("mean difference Δμ", "mean_difference"), ("target covariance Σ", "covariance"))
     }

@@ -15,8 +15,8 @@ from tsadapt.data.open import open_dataset
 from tsadapt.data.types import Domain, match_labels
 from tsadapt.engine.run import fit
 from tsadapt.errors import UserError
+from tsadapt.recipes.ledger import Kept
 from tsadapt.recipes.scene import Scene, rows_of_each_class, scene_of_run
-from tsadapt.recipes.table import Kept
 from tsadapt.report.augmented import draw_augmented
 
 __all__ = ["neighbours_of_run", "tell_neighbours", "train_and_find_neighbours"]

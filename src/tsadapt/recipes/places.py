@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import permutations
+from pathlib import Path
 from typing import Any, Literal
 
 from tsadapt.config import RunConfig
@@ -163,7 +164,10 @@ def place_named(name: str, frozen: bool = False, weights: str | None = None) -> 
     if weights is not None:
         if "backbone" not in place.settings:
             raise UserError(f"--weights is for photographs: {place.title} needs no backbone.")
-        place = replace(place, settings={**place.settings, "weights": weights})
+        told = "with random weights" if weights == "none" else f"with the weights of {Path(weights).name}"
+        protocol = place.protocol.replace("trained from ImageNet weights", f"trained {told}")
+        protocol = protocol if protocol != place.protocol else f"{protocol}; backbone {told}"
+        place = replace(place, settings={**place.settings, "weights": weights}, protocol=protocol)
     return place
 
 

@@ -13,8 +13,6 @@ __all__ = ["Published", "published"]
 class Published:
     """A table of the paper: its columns, and the rows by name; nan where it has no number."""
 
-    title: str
-    data: str
     columns: tuple[str, ...]
     rows: dict[str, tuple[float, ...]]
     deviations: dict[str, tuple[float, ...]]
@@ -22,11 +20,18 @@ class Published:
 
     def value(self, row: str | None, column: str) -> float | None:
         """One number, if the paper has it."""
+        return self._of(self.rows, row, column)
+
+    def deviation(self, row: str | None, column: str) -> float | None:
+        """Its deviation, if the paper has one."""
+        return self._of(self.deviations, row, column)
+
+    def _of(self, rows: dict[str, tuple[float, ...]], row: str | None, column: str) -> float | None:
         if column == "Avg" and "Accuracy (%)" in self.columns:  # a table of averages alone
             column = "Accuracy (%)"
-        if row not in self.rows or column not in self.columns:
+        if row not in rows or column not in self.columns:
             return None
-        value = self.rows[row][self.columns.index(column)]
+        value = rows[row][self.columns.index(column)]
         return None if math.isnan(value) else value
 
 
@@ -40,8 +45,6 @@ def published() -> dict[str, Published]:
     said = tomllib.loads(files("tsadapt.recipes").joinpath("published.toml").read_text(encoding="utf-8"))
     return {
         name: Published(
-            table["title"],
-            table["data"],
             tuple(table["columns"]),
             {row: tuple(values) for row, values in table["rows"].items()},
             {row: tuple(values) for row, values in table.get("deviations", {}).items()},

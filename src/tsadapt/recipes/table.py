@@ -10,6 +10,7 @@ from typing import Any
 
 from tsadapt.config import RunConfig
 from tsadapt.errors import UserError, counted, unknown
+from tsadapt.recipes.ledger import Kept, Ledger
 from tsadapt.recipes.places import Place, missing
 from tsadapt.recipes.published import Published
 from tsadapt.recipes.rows import Row
@@ -20,23 +21,22 @@ __all__ = [
     "AVERAGE",
     "Cell",
     "Job",
-    "Kept",
+    "absent",
     "cells",
     "data_of_run",
     "make_jobs",
-    "read_kept",
     "rows_told",
     "run_jobs",
-    "shortened",
+    "with_steps",
 ]
 
 AVERAGE = "Avg"
 PARTS = (("source", "train"), ("target", "test"))
+Pick = Callable[[dict[str, Any]], float | None]
+"""A number of what was kept of a run; None if it has none, or there was no such run."""
+
 Measure = Callable[[Path], dict[str, Any]]
 """What else is worth keeping of a finished run, from its folder."""
-
-Kept = dict[str, dict[str, Any]]
-"""What was measured, by the keys of the jobs."""
 
 
 @dataclass(frozen=True)
@@ -68,28 +68,17 @@ def make_jobs(place: Place, rows: Iterable[Row], columns: Iterable[str], seeds: 
     ]
 
 
-def read_kept(path: Path) -> tuple[Kept, dict[str, Any]]:
-    """What an earlier call measured, of its runs and beside them; nothing if there was none."""
-    if not path.is_file():
-        return {}, {}
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        return said["runs"], said.get("extra", {})
-    except (ValueError, KeyError) as error:
-        raise UserError(f"{path} is not what reproduce writes: {error}. Choose another --out.") from error
-
-
-def run_jobs(
-    jobs: list[Job], kept: Kept, work: Path, side_by_side: int, save: Callable[[Kept], None], measure: Measure | None
-) -> dict[str, str]:
-    """Train what is missing, and take into `kept` what is done; why some were not run, by their keys.
+def run_jobs(jobs: list[Job], ledger: Ledger, work: Path, side_by_side: int, measure: Measure | None) -> None:
+    """Train what is missing, and enter what is done, and why the rest is not.
 
     Several tables share runs: a folder of `work` is named by its config. What is kept already is not run again, even if
     its folder is gone, unless its settings changed since.
     """
-    absent = {job.key: _absent(job) for job in jobs}
-    todo = [job for job in jobs if not absent[job.key] and kept.get(job.key, {}).get("hash") != job.config.hash()]
-    not_run = {key: why for key, why in absent.items() if why and key not in kept}
+
+    def there(job: Job) -> bool:
+        return bool(ledger.runs.get(job.key, {}).get("hash") == job.config.hash())
+
+    todo = [job for job in jobs if not there(job) and not absent(job)]
     by_folder: dict[Path, list[Job]] = {}
     for job in todo:
         by_folder.setdefault(work / "runs" / job.config.hash(), []).append(job)
@@ -98,27 +87,26 @@ def run_jobs(
         for folder, those in by_folder.items():
             if (folder / "metrics.json").exists():
                 for job in those:
-                    if kept.get(job.key, {}).get("hash") != job.config.hash():
-                        kept[job.key] = _kept(job, folder, measure)
-        save(kept)
+                    if not there(job):
+                        ledger.add(job.key, _kept(job, folder, measure))
+        ledger.save()
 
     if todo:
         print(f"{counted(len(by_folder), 'run')} to do in {work / 'runs'} …", file=sys.stderr, flush=True)
-    failed: dict[Path, str] = {}
     try:
         for some in _groups([*by_folder], side_by_side):
-            failed |= run_all(
+            failed = run_all(
                 [Planned({}, by_folder[folder][0].config, folder) for folder in some],
                 side_by_side,
                 quiet=len(by_folder) > len(some),
             )
+            ledger.explain({job.key: why for folder, why in failed.items() for job in by_folder[folder]})
             collect()
             if len(by_folder) > len(some):
-                _progress(jobs, kept)
+                print(f"{sum(map(there, jobs))} of {len(jobs)} runs", file=sys.stderr, flush=True)
     finally:
         if by_folder:
             collect()
-    return not_run | {job.key: why for folder, why in failed.items() for job in by_folder[folder]}
 
 
 def _groups(folders: list[Path], size: int) -> list[list[Path]]:
@@ -127,13 +115,10 @@ def _groups(folders: list[Path], size: int) -> list[list[Path]]:
     return [folders[i : i + step] for i in range(0, len(folders), step)]
 
 
-def _progress(jobs: list[Job], kept: Kept) -> None:
-    done = sum(kept.get(job.key, {}).get("hash") == job.config.hash() for job in jobs)
-    print(f"{done} of {len(jobs)} runs", file=sys.stderr, flush=True)
-
-
-def _absent(job: Job) -> str:
-    return missing(job.config.source) or missing(job.config.target)
+def absent(job: Job) -> str:
+    """Which data of a job is not here; empty if all is."""
+    names = [name for name in (job.config.source, job.config.target) if missing(name)]
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not here" if names else ""
 
 
 def _kept(job: Job, folder: Path, measure: Measure | None) -> dict[str, Any]:
@@ -145,10 +130,12 @@ def _kept(job: Job, folder: Path, measure: Measure | None) -> dict[str, Any]:
     for name in ("accuracy", "mean_class_accuracy"):
         found[name] = round(100 * target[name], 2)
     if "selected" in metrics:
-        selected = metrics["selected"]
-        found["selected"] = {"step": selected["step"], "accuracy": round(100 * selected["target"]["accuracy"], 2)}
-        oracle = metrics["oracle"]
+        selected, oracle = metrics["selected"], metrics["oracle"]
+        chosen = {name: round(100 * selected["target"][name], 2) for name in ("accuracy", "mean_class_accuracy")}
+        found["selected"] = {"step": selected["step"], **chosen}
         found["oracle"] = {"step": oracle["step"], "accuracy": round(100 * oracle["accuracy"], 2)}
+        if "best_mean_class_accuracy" in oracle:
+            found["oracle"]["mean_class_accuracy"] = round(100 * oracle["best_mean_class_accuracy"], 2)
     found["source_accuracy"] = round(100 * metrics["last"]["source"]["accuracy"], 2)
     found["proxy_a_distance"] = metrics["last"]["proxy_a_distance"]
     found |= data_of_run(folder)
@@ -193,7 +180,8 @@ class Cell:
 
     values: tuple[float, ...]
     wanted: int
-    paper: float | None
+    paper: float | None = None
+    paper_deviation: float | None = None
 
     @property
     def mean(self) -> float | None:
@@ -212,43 +200,43 @@ class Cell:
 
 
 def cells(
-    jobs: list[Job], kept: Kept, rows: Iterable[Row], columns: list[str], paper: Published | None, measure: str
+    jobs: list[Job], kept: Kept, rows: Iterable[Row], columns: list[str], paper: Published | None, measure: Pick
 ) -> dict[str, dict[str, Cell]]:
     """By row and column, with the average over the columns where all were run."""
     seeds = sorted({job.seed for job in jobs})
     table: dict[str, dict[str, Cell]] = {}
     for row in rows:
-        by_seed: dict[int, list[Any]] = {
-            seed: [kept.get(Job(row.title, column, seed, jobs[0].config).key, {}).get(measure) for column in columns]
+        by_seed = {
+            seed: [measure(kept.get(Job(row.title, column, seed, jobs[0].config).key, {})) for column in columns]
             for seed in seeds
         }
-        line = {
-            column: Cell(
-                tuple(values[i] for values in by_seed.values() if values[i] is not None),
-                len(seeds),
-                paper.value(row.published, column) if paper is not None else None,
-            )
-            for i, column in enumerate(columns)
-        }
+        found = {c: [v[i] for v in by_seed.values() if v[i] is not None] for i, c in enumerate(columns)}
         if len(columns) > 1:
-            whole = tuple(statistics.mean(values) for values in by_seed.values() if None not in values)
-            line[AVERAGE] = Cell(
-                whole, len(seeds), paper.value(row.published, AVERAGE) if _same(paper, columns) and paper else None
-            )
-        table[row.title] = line
+            found[AVERAGE] = [statistics.mean(v) for v in by_seed.values() if None not in v]  # type: ignore[type-var]
+        table[row.title] = {
+            column: Cell(tuple(values), len(seeds), *_theirs(paper, row, column, columns))  # type: ignore[arg-type]
+            for column, values in found.items()
+        }
     return table
 
 
-def _same(paper: Published | None, columns: list[str]) -> bool:
+def _theirs(paper: Published | None, row: Row, column: str, columns: list[str]) -> tuple[float | None, float | None]:
+    """The paper's number and its deviation; its average only where it is over the same columns."""
+    if paper is None or (column == AVERAGE and not _same(paper, columns)):
+        return None, None
+    return paper.value(row.published, column), paper.deviation(row.published, column)
+
+
+def _same(paper: Published, columns: list[str]) -> bool:
     """Whether the paper's average is over these columns."""
-    return paper is not None and (AVERAGE not in paper.columns or {*paper.columns} == {*columns, AVERAGE})
+    return AVERAGE not in paper.columns or {*paper.columns} == {*columns, AVERAGE}
 
 
-def shortened(place: Place, steps: int) -> Place:
-    """The same with fewer steps, for a first look."""
+def with_steps(place: Place, steps: int, protocol: str, **settings: Any) -> Place:
+    """The same with another number of steps, and the protocol that says so."""
     return replace(
         place,
-        settings={**place.settings, "steps": steps, "candidates": 2},
+        settings={**place.settings, "steps": steps, **settings},
         of_task={name: {**given, "steps": steps} for name, given in place.of_task.items()},
-        protocol=f"a first look of {steps} steps, whose numbers mean nothing; the whole has: {place.protocol}",
+        protocol=protocol,
     )

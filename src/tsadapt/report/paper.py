@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tsadapt.engine.files import write_atomically
 
-__all__ = ["Value", "draw_rows", "markdown_table"]
+__all__ = ["Value", "draw_rows", "markdown_table", "stamp"]
 
 
 class Value(Protocol):
@@ -17,6 +17,7 @@ class Value(Protocol):
     values: tuple[float, ...]
     wanted: int
     paper: float | None
+    paper_deviation: float | None
     mean: float | None
     deviation: float | None
     difference: float | None
@@ -29,12 +30,19 @@ def markdown_table(table: Mapping[str, Mapping[str, Any]], digits: int = 1) -> s
     for title, row in table.items():
         lines.append(f"| {title} | " + " | ".join(_ours(row[c], digits) for c in columns) + " |")
         if any(row[c].paper is not None for c in columns):
-            theirs = ["–" if row[c].paper is None else f"{row[c].paper:.{digits}f}" for c in columns]
+            theirs = [_theirs(row[c], digits) for c in columns]
             differ = ["–" if row[c].difference is None else f"{row[c].difference:+.{digits}f}" for c in columns]
             lines.append("| · the paper | " + " | ".join(theirs) + " |")
             if any(row[c].difference is not None for c in columns):
                 lines.append("| · difference | " + " | ".join(differ) + " |")
     return "\n".join(lines)
+
+
+def _theirs(cell: Value, digits: int) -> str:
+    if cell.paper is None:
+        return "–"
+    spread = "" if cell.paper_deviation is None else f" ± {cell.paper_deviation:.{digits}f}"
+    return f"{cell.paper:.{digits}f}{spread}"
 
 
 def _ours(cell: Value, digits: int) -> str:
@@ -80,4 +88,18 @@ def draw_rows(table: Mapping[str, Mapping[str, Any]], title: str, path: Path) ->
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=110, format="png")
     plt.close(figure)
+    write_atomically(path, buffer.getvalue())
+
+
+def stamp(path: Path, text: str) -> None:
+    """Write into a PNG, where any viewer of properties shows it, how it was made; its pixels stay as they are."""
+    from PIL import Image, PngImagePlugin
+
+    with Image.open(path) as image:
+        if image.info.get("Description") == text:
+            return
+        said = PngImagePlugin.PngInfo()
+        said.add_itxt("Description", text)
+        buffer = io.BytesIO()
+        image.save(buffer, format="png", pnginfo=said, optimize=True)
     write_atomically(path, buffer.getvalue())
