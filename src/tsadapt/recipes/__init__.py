@@ -2,6 +2,7 @@
 
 from tsadapt.recipes.catalogue import RECIPES, Recipe
 from tsadapt.recipes.published import published
-from tsadapt.recipes.reproduce import Asked, reproduce, status_lines
+from tsadapt.recipes.reproduce import Asked, reproduce
+from tsadapt.recipes.status import status_lines
 
 __all__ = ["RECIPES", "Asked", "Recipe", "published", "reproduce", "status_lines"]

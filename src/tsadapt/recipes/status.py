@@ -1,0 +1,45 @@
+"""Which tables and figures can be made with the data that is here, and about how long each takes."""
+
+import os
+from collections.abc import Iterable
+
+from tsadapt.recipes.catalogue import RECIPES, Recipe
+from tsadapt.recipes.places import PLACES, Place, missing
+from tsadapt.recipes.reproduce import Asked, columns_of
+
+__all__ = ["expected_time", "status_lines"]
+
+
+def expected_time(recipe: Recipe, place: Place, columns: Iterable[str]) -> str:
+    """About how long all runs take on one core."""
+    if place.seconds is None:
+        return "wants a GPU, never timed"
+    total = 0.0
+    for column in columns:
+        config = place.config(column, 0)
+        slow = 6 if config.network == "dtn" else 1
+        each = slow * place.seconds * (config.steps or 0) + recipe.more_seconds
+        total += each * len(recipe.rows) * len(recipe.seeds)
+    return f"{total / 3600:.1f} h" if total > 5400 else f"{max(total / 60, 1):.0f} min"
+
+
+def status_lines() -> list[str]:
+    """Each table and figure: what it is, where it can run with the data that is here, and about how long."""
+    lines = ["Times are for all runs of a table, on one core; --rows, --columns and --seeds take a part.", ""]
+    for name, recipe in RECIPES.items():
+        lines.append(f"{name:<19} {recipe.what}")
+        places = [recipe.home, *(p for p in recipe.only or PLACES if p not in (recipe.home, "moons"))]
+        said = {}
+        for where in places:
+            place, columns = PLACES[where], columns_of(recipe, Asked(on=where), PLACES[where])
+            here = [c for c in columns if not any(missing(n.format(seed=0)) for n in place.tasks[c])]
+            if here:
+                part = "" if len(here) == len(columns) else f", {len(here)} of {len(columns)} tasks"
+                said[where] = f"{expected_time(recipe, place, here)}{part}"
+        home = said.pop(recipe.home, "data not here")
+        lines.append(f"{'':<19} {PLACES[recipe.home].title}: {home}")
+        if said:
+            lines.append(f"{'':<19} " + " · ".join(f"--on {where}: {text}" for where, text in said.items()))
+    if not os.environ.get("TSADAPT_DATA"):
+        lines.append("TSADAPT_DATA is not set: only data that comes with the packages was looked for.")
+    return lines
