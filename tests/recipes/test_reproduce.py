@@ -158,6 +158,8 @@ def test_moons_of_each_seed_are_not_data_that_changed():
     assert rows_told({"DANN | moons | 1": {}}) == ""
     shares = {"a | A → B | 0": run("a"), "b | A → B | 0": {"data": {"source": [300, "a"], "target": [1200, "ta"]}}}
     assert rows_told(shares) == "Rows trained on (source + target): A → B 300 + 300 to 1,200."
+    images = {"a | A → B | 0": {"data": {"source": [300, "a", "28×28"], "target": [9, "t", "16×16"]}}}
+    assert rows_told(images) == "Rows trained on (source + target): A → B 300 of 28×28 + 9 of 16×16."
 
 
 def test_figures_are_refused_where_they_cannot_be_made(tmp_path, monkeypatch, capsys):
@@ -340,6 +342,7 @@ def test_quick_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(line) == 0
     said = capsys.readouterr()
     assert "| source-only | " in said.out
+    assert "UCI → MNIST-5k 1,797 of 8×8 + 5,000 of 28×28" in said.out
     assert "written: " in said.err
     assert main([*line, "--only-collect"]) == 0
 

@@ -7,11 +7,13 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, Literal
 
+from torch import Tensor
+
 from tsadapt.config import RunConfig
 from tsadapt.data.open import open_dataset
 from tsadapt.errors import UserError, unknown
 
-__all__ = ["PLACES", "Place", "missing", "place_named"]
+__all__ = ["PLACES", "Place", "image_size", "missing", "place_named"]
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,9 @@ PLACES = {
             "SY → M": ("digits:syn", "digits:mnist"),
         },
         DIGITS,
-        "train splits as they are here (the paper's SVHN has 73,257 rows), test splits judged; MCD's 28×28 network"
-        " (M → U and U → M) and CDAN's DTN, from"
-        " scratch; 6,000 steps (DTN 3,000), batch 64 + 64, SGD with momentum 0.9, rate 0.01, weight decay 0.0005",
+        "train splits as they are here (the paper's SVHN has 73,257 images of 32×32), test splits judged; MCD's 28×28"
+        " network (M → U and U → M) and CDAN's DTN, from scratch; 6,000 steps (DTN 3,000), batch"
+        " 64 + 64, SGD with momentum 0.9, rate 0.01, weight decay 0.0005",
         0.075,
         of_task={column: {"network": "dtn", "steps": 3000} for column in ("SV → M", "SY → M")},
     ),
@@ -179,3 +181,10 @@ def missing(name: str) -> str:
     except UserError as error:
         return str(error)
     return ""
+
+
+@cache
+def image_size(name: str) -> str:
+    """Height and width of the images of data that is in memory; empty for other data."""
+    x = open_dataset(name).train.x
+    return f"{x.shape[2]}×{x.shape[3]}" if isinstance(x, Tensor) and x.ndim == 4 else ""

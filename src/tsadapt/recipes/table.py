@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tsadapt.config import RunConfig
+from tsadapt.config import RunConfig, read_config
 from tsadapt.errors import UserError, counted, unknown
 from tsadapt.recipes.ledger import Kept, Ledger
-from tsadapt.recipes.places import Place, missing
+from tsadapt.recipes.places import Place, image_size, missing
 from tsadapt.recipes.published import Published
 from tsadapt.recipes.rows import Row
 from tsadapt.sweep.plan import Planned
@@ -144,29 +144,36 @@ def _kept(job: Job, folder: Path, measure: Measure | None) -> dict[str, Any]:
 
 
 def data_of_run(folder: Path) -> dict[str, Any]:
-    """What a run was trained on: rows and fingerprint of both domains (of the target, all rows); empty without one."""
+    """What a run was trained on: rows, fingerprint (of the target, all rows) and size of images; empty without one."""
     path = folder / "manifest.json"
     if not path.is_file():
         return {}
-    data = json.loads(path.read_text(encoding="utf-8"))["data"]
-    return {"data": {role: [data[role]["rows"], data[role][part]] for role, part in PARTS}}
+    data, config = json.loads(path.read_text(encoding="utf-8"))["data"], read_config(folder / "config.toml")
+    sizes = {"source": image_size(config.source), "target": image_size(config.target)}
+    return {"data": {role: [data[role]["rows"], data[role][part], sizes[role]] for role, part in PARTS}}
 
 
 def rows_told(kept: Kept) -> str:
     """How many rows each task was trained on, and a warning where runs of one task and seed had other data."""
     sizes: dict[str, list[tuple[int, int]]] = {}
     prints: dict[str, set[str]] = {}
+    images: dict[str, list[str]] = {}
     for key, run in kept.items():
         if "data" in run:
-            (rows_s, print_s), (rows_t, print_t) = run["data"]["source"], run["data"]["target"]
-            sizes.setdefault(key.split(" | ")[1], []).append((rows_s, rows_t))
+            (rows_s, print_s, *size_s), (rows_t, print_t, *size_t) = run["data"]["source"], run["data"]["target"]
+            column = key.split(" | ")[1]
+            sizes.setdefault(column, []).append((rows_s, rows_t))
             prints.setdefault(key.partition(" | ")[2], set()).add(print_s + print_t)
+            images[column] = [f" of {size[0]}" if size and size[0] else "" for size in (size_s, size_t)]
     if not sizes:
         return ""
-    told = "; ".join(f"{column} {' + '.join(map(_range, zip(*found, strict=True)))}" for column, found in sizes.items())
+    told = []
+    for column, found in sizes.items():
+        rows = map(_range, zip(*found, strict=True))
+        told.append(f"{column} " + " + ".join(n + size for n, size in zip(rows, images[column], strict=True)))
     changed = any(len(found) > 1 for found in prints.values())
     warning = " **The data of a task changed between runs: they are not comparable.**" if changed else ""
-    return f"Rows trained on (source + target): {told}.{warning}"
+    return f"Rows trained on (source + target): {'; '.join(told)}.{warning}"
 
 
 def _range(sizes: tuple[int, ...]) -> str:
