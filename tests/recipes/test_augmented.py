@@ -41,7 +41,7 @@ def test_the_small_form_of_the_picture(made):
     assert run["versions"]
     assert run["settings"]["gan"]["steps"] == 3
     assert 0 <= numbers["share that keeps its class under the classifier: augmented image"] <= 1
-    assert run["data"]["target"][0] == 5000
+    assert run["data"]["target"]["rows"] == 5000
     page = (out / "quick" / "figure-augmented.md").read_text()
     assert "features to the target's class mean: augmented image" in page
     assert "λ = 0 is the control" in page

@@ -50,5 +50,5 @@ def test_many_at_once(tmp_path):
 @pytest.mark.parametrize("text", ["[]", "{}", "no json", '{"runs": 3}', '{"runs": {}, "not_run": []}'])
 def test_another_file_is_refused(tmp_path, text):
     (tmp_path / "table.json").write_text(text)
-    with pytest.raises(UserError, match="not what reproduce writes"):
+    with pytest.raises(UserError, match="not a file that reproduce wrote"):
         Ledger(tmp_path / "table.json", {})

@@ -39,15 +39,27 @@ def test_every_result_is_made_of_its_numbers(path, tmp_path, monkeypatch):
     assert {"source", "target", "method", "lr", "seed"} <= {*one, *said["settings"]["of_all"]}
 
 
-def test_order_and_links(tmp_path):
+def test_order_links_and_summary(tmp_path):
     results, page = tmp_path / "results", tmp_path / "docs" / "page.md"
     results.mkdir()
     (results / "table5-on-pacs.md").write_text("## table5\n\n![table5](table5-on-pacs.png)\n")
     (results / "table4.md").write_text("## table4\n\n[all](table4.json), [else](https://x.org/a.json)\n")
-    for name in ("table4", "table5"):
-        (results / f"{name}{'-on-pacs' if name == 'table5' else ''}.json").write_text(json.dumps({"name": name}))
+    accuracy = {
+        "DANN | M → U | 0": 80, "DANN | M → U | 1": 10, "DANN +MI | M → U | 0": 90, "DANN +TSA | M → U | 0": 89,
+        "DANN | U → M | 0": 70, "DANN +MI | U → M | 0": 80, "DANN +TSA | U → M | 0": 83, "JADA | M → U | 0": 70,
+    }  # fmt: skip
+    for stem, runs in (("table4", accuracy), ("table5-on-pacs", {"DANN | A → B | 0": 5})):
+        said = {
+            "name": stem.partition("-on-")[0],
+            "data": "digits",
+            "runs": {k: {"accuracy": v} for k, v in runs.items()},
+        }
+        (results / f"{stem}.json").write_text(json.dumps(said))
     (results / "notes.md").write_text("not ours")
     text = results_page(results, page)
     assert text.index("## table4") < text.index("## table5")
     assert "[all](../results/table4.json), [else](https://x.org/a.json)" in text
     assert "not ours" not in text
+    assert "Not measured yet: table1 (Office-Home, twelve tasks); table2" in text
+    assert "In short: in 1 of 1 cases +TSA is above +MI." in text
+    assert "| table4, digits | DANN | 2 | 75.0 | 85.0 | 86.0 | +1.0 ± 2.0 |" in text

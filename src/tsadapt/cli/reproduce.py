@@ -29,8 +29,8 @@ class Reproduce:
     list: bool = False
     """Say which can run with the data that is here, and about how long each takes."""
     on: Text = None
-    """Other data than the paper's: office-caltech, office-caltech-images, pacs, digits, digits-small, or one of
-    office31, office-home and visda."""
+    """Other data than the paper's: office-caltech or pacs (features), office-caltech-images (the photographs), digits
+    (MNIST, USPS, SVHN), digits-small (what comes with the packages), or one of office31, office-home and visda."""
     frozen: bool = False
     """For the ResNet tables: train on features of the frozen backbone, a protocol of its own."""
     weights: Text = None
@@ -41,9 +41,9 @@ class Reproduce:
     seeds: tuple[int, ...] = ()
     """Only these seeds."""
     rows: tuple[str, ...] = ()
-    """Only these rows, by their titles."""
+    """Only these rows, by their titles on the page, such as "dann +tsa"."""
     columns: tuple[str, ...] = ()
-    """Only these tasks, by their titles."""
+    """Only these tasks, by their titles on the page, such as "m->u"."""
     steps: Whole = None
     """Another number of steps than the recipe's; kept in files of its own."""
     jobs: int = 1

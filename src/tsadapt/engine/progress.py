@@ -71,6 +71,8 @@ class StepProgress:
 
 
 def _per_second(rate: float) -> str:
+    if 0 < rate < 0.1:
+        return f"{1 / rate:.0f} s each"
     return f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 

@@ -38,7 +38,8 @@ class Recipe:
     picture where it is not the common one. `alone` does the work of a run by itself, given a folder to work in and the
     path (without suffix) of its pictures, and `settings` says what that depends on beside the config; `tell` makes a
     section of what was kept. `elsewhere` has the tasks at other places, `only` the places where it can be made at all
-    (empty: everywhere), and `more_seconds` is about what a run takes beside its training.
+    (empty: everywhere), `more_seconds` is about what a run takes beside its training, and `note` says what a reader of
+    the page must know.
     """
 
     what: str
@@ -55,6 +56,7 @@ class Recipe:
     elsewhere: dict[str, tuple[str, ...]] = field(default_factory=dict)
     only: tuple[str, ...] = ()
     more_seconds: float = 0.0
+    note: str = ""
 
 
 RECIPES = {
@@ -66,7 +68,11 @@ RECIPES = {
     "table-memory": Recipe(
         "what the memory costs and gains, beside iterative statistics", "office31", MEMORY, extra=footprints
     ),
-    "table-stress": Recipe("how much target data is needed", "office31", STRESS),
+    "table-stress": Recipe(
+        "how much target data is needed", "office31", STRESS,
+        note="ρ is the share of the target's rows that training sees, drawn once for each seed: uniformly, or so many"
+        " of every class, which takes target labels (oracle-stratified, the paper's way). All target rows are judged.",
+    ),
     "table-bound": Recipe(
         "the ingredients of the theory: source error, domain distance, joint error (oracle)", "office31",
         base_rows(("source-only", "dann", "cdan+e"), "ResNet-50"), measure=bound_ingredients, extra=bound_table,
@@ -81,12 +87,16 @@ RECIPES = {
     "figure-bias": Recipe(
         "how far the memory's and the iterative estimates lie from the ideal, epoch by epoch", "office31",
         [Row("source-only +TSA", TSA)], columns=("D → A",), alone=watch_bias, draw=draw_bias, tell=tell_bias,
+        note="The ideal is of a fresh pass of all rows through the network as it stands. Distances are means over the"
+        " classes of ‖Δμ − ideal‖₂ and ‖Σ − ideal‖_F, in the units of the features.",
         elsewhere={"pacs": ("P → C",), "digits": ("U → M",), "digits-small": ("UCI → MNIST-5k",)},
     ),
     "figure-augmented": Recipe(
         "augmented features as images, by a WGAN-GP and reverse mapping", "digits",
         [Row("source-only +TSA", TSA)], columns=("SV → M",), seeds=(0,), alone=augmented_images,
         settings=settings_of_picture, tell=tell_augmented,
+        note="G is the generator, z its input, and the search for z has two stages: the first rebuilds a source image,"
+        " the second goes from there to its augmented feature (docs/augmented.md).",
         elsewhere={"digits-small": ("UCI → MNIST-5k",)}, only=("digits", "digits-small"), more_seconds=3600,
     ),
     "figure-neighbours": Recipe(

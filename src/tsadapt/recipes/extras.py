@@ -27,8 +27,7 @@ def footprints(
     if not found:
         return "", before
     common, by_row = _common(rows, kept)
-    accuracy = {title: statistics.mean(runs[task]["accuracy"] for task in common) for title, runs in by_row.items()}
-    plain = accuracy.get(rows[0].title)
+    accuracy = {title: [runs[task]["accuracy"] for task in common] for title, runs in by_row.items()}
     lines = [
         f"Memory on {columns[0]}, MB: what the statistics keep, the network's parameters, and the peak of a fresh"
         " process (once, the data and the libraries included). A memory keeps the rows of both domains, iterative"
@@ -40,12 +39,24 @@ def footprints(
         "|---|---|---|---|---|",
     ]
     for title, said in found.items():
-        gain = f"{accuracy[title] - plain:+.1f}" if plain is not None and title in accuracy else "–"
-        lines.append(f"| {title} | {said['statistics_mb']} | {said['model_mb']} | {said['peak_mb']} | {gain} |")
-    if all(title in accuracy for title in found):
-        iterative, memory = (accuracy[row.title] for row in rows[1:])
-        lines += ["", f"The memory gains {memory - iterative:+.1f} points over iterative statistics."]
+        gain = _gain(accuracy, title, rows[0].title)
+        told = "–" if gain is None else f"{gain[0]:+.1f}"
+        lines.append(f"| {title} | {said['statistics_mb']} | {said['model_mb']} | {said['peak_mb']} | {told} |")
+    gain = _gain(accuracy, rows[-1].title, rows[-2].title)
+    if gain is not None:
+        lines += [
+            "",
+            f"The memory less iterative statistics, run by run: {gain[0]:+.2f} points, deviation {gain[1]:.2f}.",
+        ]
     return "\n".join(lines), _of(found, configs)
+
+
+def _gain(accuracy: dict[str, list[float]], title: str, over: str) -> tuple[float, float] | None:
+    """Mean and deviation of the differences between the runs of two rows; None if one has none."""
+    if title not in accuracy or over not in accuracy:
+        return None
+    differences = [a - b for a, b in zip(accuracy[title], accuracy[over], strict=True)]
+    return statistics.mean(differences), statistics.pstdev(differences)
 
 
 def costs(
@@ -125,4 +136,12 @@ def bound_table(
         parts = said["source_error"], 50 * said["proxy_a_distance"], said["oracle_joint_error"]
         numbers = (*parts, sum(parts), said["target_error"])
         lines.append(f"| {title} | " + " | ".join(f"{number:.1f}" for number in numbers) + " |")
+    if len({said["target_error"] for said in found.values()}) > 2:
+        from scipy.stats import spearmanr
+
+        sums = [v["source_error"] + 50 * v["proxy_a_distance"] + v["oracle_joint_error"] for v in found.values()]
+        errors = [v["target_error"] for v in found.values()]
+        together = float(spearmanr(sums, errors).statistic)
+        least = "A sum above 100 bounds nothing. " if max(sums) > 100 else ""
+        lines += ["", f"{least}Over the rows, the rank correlation between their sum and ε_t is {together:+.2f}."]
     return "\n".join(lines), found

@@ -74,7 +74,7 @@ class Ledger:
             self.settings = self.settings or said.get("settings", {})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
-                f"{self.path} is not what reproduce writes ({type(error).__name__}: {error}). Choose another --out."
+                f"{self.path} is not a file that reproduce wrote: choose another --out, or move it away."
             ) from error
 
 

@@ -21,8 +21,8 @@ class Place:
     """A dataset as the tables use it.
 
     `tasks` maps a column to its source and target ({seed} in them stands for the run's), `of_task` has what some tasks
-    set otherwise than `settings`, and `seconds` is about what a step takes on one core (None: it wants a GPU, and was
-    never timed).
+    set otherwise than `settings`, `legend` says what the letters of the tasks stand for, and `seconds` is about what a
+    step takes on one core (None: it wants a GPU, and was never timed).
     """
 
     title: str
@@ -31,6 +31,7 @@ class Place:
     protocol: str
     seconds: float | None
     of_task: dict[str, dict[str, Any]] = field(default_factory=dict)
+    legend: str = ""
     measure: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
 
     def config(self, column: str, seed: int, **settings: Any) -> RunConfig:
@@ -43,6 +44,10 @@ class Place:
 def _pairs(family: str, domains: dict[str, str]) -> dict[str, tuple[str, str]]:
     """Every ordered pair of domains, as columns."""
     return {f"{a} → {b}": (f"{family}{domains[a]}", f"{family}{domains[b]}") for a, b in permutations(domains, 2)}
+
+
+def _legend(domains: dict[str, str]) -> str:
+    return ", ".join(f"{letters} {name.replace('_', ' ')}" for letters, name in domains.items())
 
 
 def _chosen(tasks: dict[str, tuple[str, str]], columns: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -81,6 +86,7 @@ PLACES = {
         RESNET,
         f"ResNet-50, {AS_PUBLISHED}; 20,000 steps",
         None,
+        legend=_legend(OFFICE_HOME),
     ),
     "office31": Place(
         "Office-31",
@@ -88,6 +94,7 @@ PLACES = {
         RESNET,
         f"ResNet-50, {AS_PUBLISHED}; 20,000 steps",
         None,
+        legend=_legend(OFFICE_31),
     ),
     "visda": Place(
         "VisDA-2017",
@@ -111,6 +118,7 @@ PLACES = {
         " 64 + 64, SGD with momentum 0.9, rate 0.01, weight decay 0.0005",
         0.075,
         of_task={column: {"network": "dtn", "steps": 3000} for column in ("SV → M", "SY → M")},
+        legend="M MNIST, U USPS, SV SVHN, SY synthetic digits",
     ),
     "digits-small": Place(
         "digits that come with the packages",
@@ -126,7 +134,12 @@ PLACES = {
         0.02,
     ),
     "office-caltech": Place(
-        "Office-Caltech-10", _pairs("features:office-caltech_", CALTECH), ON_FEATURES, FEATURES, 0.02
+        "Office-Caltech-10",
+        _pairs("features:office-caltech_", CALTECH),
+        ON_FEATURES,
+        FEATURES,
+        0.02,
+        legend=_legend(CALTECH),
     ),
     "office-caltech-images": Place(
         "Office-Caltech-10, images",
@@ -134,6 +147,7 @@ PLACES = {
         {**ON_FEATURES, "backbone": "torchvision:mobilenet_v2", "freeze_backbone": True},
         FEATURES,
         0.02,
+        legend=_legend(CALTECH),
     ),
     "moons": Place(
         "two moons",
@@ -147,7 +161,14 @@ PLACES = {
         " reported, with their target accuracy in view: an oracle's choice)",
         0.01,
     ),
-    "pacs": Place("PACS", _pairs("features:pacs_", PACS), ON_FEATURES, FEATURES, 0.025),
+    "pacs": Place(
+        "PACS without its sketches",
+        _pairs("features:pacs_", PACS),
+        ON_FEATURES,
+        FEATURES,
+        0.025,
+        legend=_legend(PACS),
+    ),
 }  # fmt: skip
 """By the name that --on has for them."""
 

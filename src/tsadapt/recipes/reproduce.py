@@ -1,7 +1,7 @@
 """A table or figure from its recipe: run or resume what is behind it, collect, and write it beside the paper's."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from tsadapt.recipes.sections import (
     other_seeds_told,
     selected_table,
     settings_of,
+    with_runs,
 )
 from tsadapt.recipes.table import Job, absent, cells, data_of_run, make_jobs, rows_told, run_jobs, with_steps
 from tsadapt.report.paper import draw_rows, markdown_table, stamp
@@ -86,13 +87,16 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
         recipe.draw(kept, recipe.rows, picture)
     stems = dict.fromkeys([stem, *(_beside(recipe, asked, place, stem, job) for job in whole)])
     pictures = [p for s in stems for p in (folder / f"{s}.png", folder / f"{s}-strip.png") if p.exists()]
-    made = made_by(command, stem, kept)
+    made = made_by(command, stem, kept, len(whole))
     for drawn in pictures:
         stamp(drawn, made)
-    judged = f" {MEASURES[place.measure]}, %, last step, mean ± deviation over seeds." if recipe.alone is None else ""
+    many = counted(len({job.seed for job in whole}), "seed")
+    judged = f" {MEASURES[place.measure]}, %, last step, mean ± deviation over {many}." if recipe.alone is None else ""
+    legend = f" ({place.legend})" if place.legend else ""
     sections = [
         f"## {name}: {recipe.what}",
-        f"On {place.title}: {place.protocol}.{judged} {len(kept)} of {len(whole)} runs are there.",
+        f"On {place.title}{legend}: {place.protocol}.{judged} {len(kept)} of {len(whole)} runs are there.",
+        recipe.note,
         *sections,
         *(f"![{drawn.stem}]({drawn.name})" for drawn in pictures),
         paper.note if paper is not None else "",
@@ -113,10 +117,10 @@ def _numbers(
     """The sections of the page that are made of the runs alone, and the common picture."""
     if recipe.alone is not None:
         return [recipe.tell(kept)] if recipe.tell is not None else []
-    table = cells(jobs, kept, recipe.rows, columns, paper, lambda run: run.get(place.measure))
+    table, left_out = with_runs(cells(jobs, kept, recipe.rows, columns, paper, lambda run: run.get(place.measure)))
     if recipe.draw is None:
         draw_rows(table, f"{name}, {place.title}: {MEASURES[place.measure].lower()}, %", picture)
-    return [markdown_table(table), selected_table(jobs, kept, recipe.rows, columns, place.measure)]
+    return [markdown_table(table), left_out, selected_table(jobs, kept, recipe.rows, columns, place.measure)]
 
 
 def _is_at_home(recipe: Recipe, asked: Asked) -> bool:
@@ -159,7 +163,7 @@ def _scene(name: str, recipe: Recipe, asked: Asked) -> tuple[Place, list[str], t
         place = with_steps(place, steps, told, candidates=2)
     elif asked.steps is not None:
         place = with_steps(place, asked.steps, f"{place.protocol} (with {asked.steps:,} steps)")
-    columns = [*(asked.columns or columns_of(recipe, asked, place))]
+    columns = _named("column", asked.columns, place.tasks) or columns_of(recipe, asked, place)
     seeds = asked.seeds or (recipe.seeds[:1] if asked.quick else recipe.seeds)
     return place, columns, seeds
 
@@ -183,10 +187,21 @@ def columns_of(recipe: Recipe, asked: Asked, place: Place) -> list[str]:
 
 
 def _filtered(rows: list[Row], titles: tuple[str, ...]) -> list[Row]:
-    for title in titles:
-        if title not in {row.title for row in rows}:
-            raise UserError(unknown("row", title, [row.title for row in rows]))
-    return [row for row in rows if not titles or row.title in titles]
+    chosen = _named("row", titles, [row.title for row in rows])
+    return [row for row in rows if not titles or row.title in chosen]
+
+
+def _named(what: str, given: Iterable[str], known: Iterable[str]) -> list[str]:
+    """The titles that are meant, however they are typed: in small letters, with -> for →."""
+
+    def plain(title: str) -> str:
+        return title.replace("->", "→").replace(" ", "").lower()
+
+    meant = {plain(title): title for title in known}
+    for title in given:
+        if plain(title) not in meant:
+            raise UserError(unknown(what, title, meant.values()))
+    return [meant[plain(title)] for title in given]
 
 
 def _stem(name: str, recipe: Recipe, asked: Asked) -> str:

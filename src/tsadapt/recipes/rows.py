@@ -35,6 +35,7 @@ def base_rows(methods: tuple[str, ...], backbone: str = "Source-only") -> list[R
 
 DANN: dict[str, Any] = {"method": "dann"}
 ABLATION = [
+    Row("source-only", {}),
     Row("DANN", DANN, "DANN"),
     Row("DANN +TSA without Δμ", {**DANN, **TSA, "mean_shift": False}, "DANN +TSA (w/o Δμ)"),
     Row("DANN +TSA without Σ", {**DANN, **TSA, "covariance": "none"}, "DANN +TSA (w/o Σ)"),
@@ -45,6 +46,7 @@ ABLATION = [
 ]
 MEMORY = [
     Row("source-only", {}, "ResNet-50"),
+    Row("+MI", MI),
     Row("+TSA, iterative", {**TSA, "estimator": "iterative"}, "TSA (w/ iterative)"),
     Row("+TSA, memory", TSA, "TSA (w/ memory)"),
 ]
@@ -61,9 +63,11 @@ STRESS = [
         for s in SHARES
     ),
     Row("ρ = 100%", TSA, "ρ = 100%"),
+    Row("ρ = 100%, +MI alone", MI),
 ]
 SAMPLES = [
     Row("source-only", {}),
+    Row("+MI", MI),
     *(Row(f"+L_M and MI, M = {m}", {**MI, "source_term": "sampled", "samples": m}) for m in (1, 4, 16, 64)),
     Row("+L_∞ and MI (TSA)", TSA),
 ]

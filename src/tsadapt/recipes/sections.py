@@ -7,41 +7,46 @@ from typing import Any
 from tsadapt.errors import counted
 from tsadapt.recipes.ledger import Kept
 from tsadapt.recipes.rows import Row
-from tsadapt.recipes.table import Job, cells
+from tsadapt.recipes.table import AVERAGE, Cell, Job, cells
 
-__all__ = ["MEASURES", "made_by", "not_run_told", "other_seeds_told", "selected_table", "settings_of"]
+__all__ = ["MEASURES", "made_by", "not_run_told", "other_seeds_told", "selected_table", "settings_of", "with_runs"]
 
 MEASURES = {"accuracy": "Target accuracy", "mean_class_accuracy": "Mean of the target's class accuracies"}
+
+
+def with_runs(table: dict[str, dict[str, Cell]]) -> tuple[dict[str, dict[str, Cell]], str]:
+    """The table without the rows and columns of which nothing was run, and which these are."""
+    columns = [c for c in next(iter(table.values())) if any(row[c].values for row in table.values())]
+    there = {title: {c: row[c] for c in columns} for title, row in table.items() if any(c.values for c in row.values())}
+    rows_out = [title for title in table if title not in there]
+    columns_out = [c for c in next(iter(table.values())) if c not in columns and c != AVERAGE]
+    parts = [f"rows {', '.join(rows_out)}"] * bool(rows_out) + [f"tasks {', '.join(columns_out)}"] * bool(columns_out)
+    return there, f"Not run at all: {'; '.join(parts)}." if parts else ""
 
 
 def selected_table(jobs: list[Job], kept: Kept, rows: list[Row], columns: list[str], measure: str) -> str:
     """The step that validators select without labels, and the best one by target labels, beside the last."""
     judged = {key: run for key, run in kept.items() if measure in run.get("selected", {}) and measure in run["oracle"]}
-    last = cells(jobs, judged, rows, columns, None, lambda run: run.get(measure))
+    if not judged:
+        return ""
+    last, _ = with_runs(cells(jobs, judged, rows, columns, None, lambda run: run.get(measure)))
     selected, oracle = (
         cells(jobs, judged, rows, columns, None, lambda run, which=which: run.get(which, {}).get(measure))  # type: ignore[misc]
         for which in ("selected", "oracle")
     )
-    lines = []
-    for title, row in last.items():
-        means = [[table[title][c].mean for table in (last, selected, oracle)] for c in row]
-        if any(None not in of_column for of_column in means):
-            told = [
-                "–" if None in of_column else " / ".join(f"{mean:.1f}" for mean in of_column) for of_column in means
-            ]
-            lines.append(f"| {title} | " + " | ".join(told) + " |")
-    if not lines:
-        return ""
     heads = [*next(iter(last.values()))]
-    return "\n".join(
-        [
-            "Last step / the step selected without labels / the best of the same few by target labels (oracle), means:",
-            "",
-            "| | " + " | ".join(heads) + " |",
-            "|---|" + "---|" * len(heads),
-            *lines,
-        ]
-    )
+    lines = [
+        f"Of the {jobs[0].config.candidates} steps of each run that were kept: the last / the one selected without"
+        " labels (by a consensus of validators) / the best by target labels (oracle). Means over the seeds:",
+        "",
+        "| | " + " | ".join(heads) + " |",
+        "|---|" + "---|" * len(heads),
+    ]
+    for title in last:
+        means = [[table[title][c].mean for table in (last, selected, oracle)] for c in heads]
+        told = ["–" if None in of_column else " / ".join(f"{mean:.1f}" for mean in of_column) for of_column in means]
+        lines.append(f"| {title} | " + " | ".join(told) + " |")
+    return "\n".join(lines)
 
 
 def not_run_told(not_run: dict[str, str]) -> str:
@@ -57,14 +62,15 @@ def other_seeds_told(whole: list[Job], kept: Kept) -> str:
     return f"Kept beside this table: runs of seed {', '.join(map(str, others))}." if others else ""
 
 
-def made_by(command: str, stem: str, kept: Kept) -> str:
+def made_by(command: str, stem: str, kept: Kept, whole: int) -> str:
     """Where the numbers come from."""
     hashes = sorted({run["hash"] for run in kept.values()})
     one = hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:12]
     of = "" if len(hashes) == 1 else f" (of the hashes of its {len(hashes)} configs)"
     made = list(dict.fromkeys(_numbers(run["versions"]) for run in kept.values() if "versions" in run))
+    part = "" if len(kept) == whole else f" in part (all of it is {whole} runs)"
     return (
-        f"Made by `{command}`; config hash {one}{of}; every run with its settings: [{stem}.json]({stem}.json);"
+        f"Made by `{command}`{part}; config hash {one}{of}; every run with its settings: [{stem}.json]({stem}.json);"
         f" {'; or '.join(made)}."
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tsadapt.config import RunConfig, read_config
-from tsadapt.errors import UserError, counted, unknown
+from tsadapt.errors import counted
 from tsadapt.recipes.ledger import Kept, Ledger
 from tsadapt.recipes.places import Place, image_size, missing
 from tsadapt.recipes.published import Published
@@ -57,9 +57,6 @@ class Job:
 def make_jobs(place: Place, rows: Iterable[Row], columns: Iterable[str], seeds: Iterable[int]) -> list[Job]:
     """All runs of a table, seed by seed, so that one of one seed is there early."""
     rows, columns = [*rows], [*columns]
-    for column in columns:
-        if column not in place.tasks:
-            raise UserError(unknown("column", column, place.tasks))
     return [
         Job(row.title, column, seed, place.config(column, seed, **row.settings))
         for seed in seeds
@@ -150,7 +147,12 @@ def data_of_run(folder: Path) -> dict[str, Any]:
         return {}
     data, config = json.loads(path.read_text(encoding="utf-8"))["data"], read_config(folder / "config.toml")
     sizes = {"source": image_size(config.source), "target": image_size(config.target)}
-    return {"data": {role: [data[role]["rows"], data[role][part], sizes[role]] for role, part in PARTS}}
+    return {
+        "data": {
+            role: {"rows": data[role]["rows"], "fingerprint": data[role][part], "images": sizes[role]}
+            for role, part in PARTS
+        }
+    }
 
 
 def rows_told(kept: Kept) -> str:
@@ -160,11 +162,11 @@ def rows_told(kept: Kept) -> str:
     images: dict[str, list[str]] = {}
     for key, run in kept.items():
         if "data" in run:
-            (rows_s, print_s, *size_s), (rows_t, print_t, *size_t) = run["data"]["source"], run["data"]["target"]
+            source, target = run["data"]["source"], run["data"]["target"]
             column = key.split(" | ")[1]
-            sizes.setdefault(column, []).append((rows_s, rows_t))
-            prints.setdefault(key.partition(" | ")[2], set()).add(print_s + print_t)
-            images[column] = [f" of {size[0]}" if size and size[0] else "" for size in (size_s, size_t)]
+            sizes.setdefault(column, []).append((source["rows"], target["rows"]))
+            prints.setdefault(key.partition(" | ")[2], set()).add(source["fingerprint"] + target["fingerprint"])
+            images[column] = [f" of {role['images']}" if role["images"] else "" for role in (source, target)]
     if not sizes:
         return ""
     told = []
