@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,8 @@ from torch.nn import functional as F
 
 from benchmarks.measure import Step, interleave
 from tsadapt.core import TSALoss, mutual_information_loss
+
+BATCHES = 64
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,27 @@ def make(case: Case, kind: str) -> Step:
             memory.write(index, features, torch.randint(case.classes, (len(index),), generator=g))
     x = torch.randn(2 * case.batch, *case.shape, generator=g)
 
-    def losses(f: Tensor, y: Tensor) -> Tensor:
+    def rows(n: int) -> Tensor:
+        return torch.randperm(n, generator=g)[: case.batch]
+
+    # Labels and rows come with the data, as from a loader: no row is twice in a batch, and drawing them is not timed.
+    batches = [
+        (torch.randint(case.classes, (case.batch,), generator=g), rows(case.source), rows(case.target))
+        for _ in range(BATCHES)
+    ]
+    turns = cycle(batches)
+
+    def losses(f: Tensor, y: Tensor, i_s: Tensor, i_t: Tensor) -> Tensor:
         f_s, f_t = torch.split(f, case.batch)
         if kind == "ce":
             logits_s, logits_t = head(f_s), head(f_t)
             return F.cross_entropy(logits_s, y) + 0.1 * mutual_information_loss(logits_t)
-        i_s, i_t = (torch.randint(n, (case.batch,), generator=g) for n in (case.source, case.target))
         terms = tsa(head, f_s, y, i_s, f_t, i_t, progress=0.5)
         return torch.stack([*terms.values()]).sum()
 
     def step() -> None:
-        y = torch.randint(case.classes, (case.batch,), generator=g)
-        loss = F.cross_entropy(head(body(x[: case.batch])), y) if kind == "source" else losses(body(x), y)
+        y, i_s, i_t = next(turns)
+        loss = F.cross_entropy(head(body(x[: case.batch])), y) if kind == "source" else losses(body(x), y, i_s, i_t)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

@@ -228,7 +228,7 @@ class FeatureMemory(PreciseBuffers):
             rows, count = self.features.index_select(0, keep), self.count.index_select(0, classes)
         # A variance does not ask where zero is: taking it among the rows keeps digits when they all lie far from it.
         rows = rows.to(weight)
-        rows = rows - rows[:1]
+        rows = rows - rows[:1] if rows is self.features else rows.sub_(rows[:1].clone())
         arguments = (rows, label, place, count.to(weight.dtype).clamp_min_(1))
         table = _ProjectedVariances.apply(weight, *(t.to(weight.device) for t in arguments))  # type: ignore[no-untyped-call]
         return cast("Tensor", table)[: self.classes]
