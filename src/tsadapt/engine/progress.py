@@ -71,6 +71,11 @@ class StepProgress:
 
 
 def _per_second(rate: float) -> str:
+    """How fast, in the unit that reads best.
+
+    >>> _per_second(120), _per_second(2.5), _per_second(1 / 35)
+    ('120/s', '2.5/s', '35 s each')
+    """
     if 0 < rate < 0.1:
         return f"{1 / rate:.0f} s each"
     return f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
