@@ -24,6 +24,7 @@ from tsadapt.engine.loop import NotFiniteError, Training
 from tsadapt.engine.place import check_place, claim, held
 from tsadapt.engine.progress import StepProgress
 from tsadapt.engine.records import Records
+from tsadapt.engine.runtime import keep_freed_memory
 from tsadapt.engine.saved import SavedModel, save_model
 from tsadapt.engine.signals import Stop, stop_signals
 from tsadapt.engine.task import Task, make_task, uneven
@@ -101,6 +102,7 @@ def _fit(
     watch: Callable[[Training], None] | None,
 ) -> dict[str, Any]:
     """Train from the last checkpoint, or from the beginning, to the end; the metrics."""
+    keep_freed_memory()
     training = make_training(task)
     resumed = _resume(training, out)
     records = Records(out / "records.jsonl", upto=training.at)
