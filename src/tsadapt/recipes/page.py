@@ -56,11 +56,13 @@ def _in_short(results: list[dict[str, Any]]) -> str:
     lines: dict[tuple[str, str], str] = {}
     above = []
     for said in results:
+        # What was measured under other settings than the table's stays in the file, and is no part of this either.
+        runs = {key: run for key, run in said["runs"].items() if run["hash"] in said["settings"]["of_each"]}
         for base in TITLES.values():
             rows = [
-                {key.partition(" | ")[2]: run["accuracy"] for key, run in said["runs"].items() if key.startswith(start)}
+                {key.partition(" | ")[2]: run["accuracy"] for key, run in runs.items() if key.startswith(start)}
                 for start in (f"{base} | ", f"{base} +MI | ", f"{base} +TSA | ")
-                if all("accuracy" in run for run in said["runs"].values())
+                if all("accuracy" in run for run in runs.values())
             ]
             common = set.intersection(*map(set, rows)) if rows else set()
             if common and (said["data"], base) not in lines:
