@@ -113,8 +113,8 @@ RECIPES = {
         elsewhere={"office-caltech": ("A → C", "C → D"), "pacs": ("P → C", "C → A"), "digits": ("U → M",)},
     ),
     "figure-tsne": Recipe(
-        "features in a plane: DANN and CDAN+E, each without and with TSA", "office31",
-        [row for row in base_rows(("dann", "cdan+e")) if not row.title.endswith("+MI")],
+        "features in a plane: DANN and CDAN+E, each plain, with MI and with TSA", "office31",
+        base_rows(("dann", "cdan+e")),
         columns=("A → W",), seeds=(0,), measure=plane_of_run, draw=draw_planes,
         elsewhere={"pacs": ("P → C",), "digits": ("U → M",), "digits-small": ("UCI → MNIST-5k",)},
     ),

@@ -90,8 +90,9 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
     made = made_by(command, stem, kept, len(whole))
     for drawn in pictures:
         stamp(drawn, made)
-    many = counted(len({job.seed for job in whole}), "seed")
-    judged = f" {MEASURES[place.measure]}, %, last step, mean ± deviation over {many}." if recipe.alone is None else ""
+    many = len({job.seed for job in whole})
+    over = f"mean ± deviation over {many} seeds" if many > 1 else "one seed"
+    judged = f" {MEASURES[place.measure]}, %, last step, {over}." if recipe.alone is None else ""
     legend = f" ({place.legend})" if place.legend else ""
     sections = [
         f"## {name}: {recipe.what}",

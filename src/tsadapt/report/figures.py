@@ -124,10 +124,14 @@ def draw_boundaries(panels: dict[str, Boundary], x_s: np.ndarray, y_s: np.ndarra
 
 
 def draw_plane(panels: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
-    """Points of the source (blue) and of the target (red) in a plane, a panel for each name."""
+    """Points of the source (blue) and of the target (red) in a plane, a panel for each name, at most three abreast."""
     plt = pyplot()
-    figure, axes = plt.subplots(1, len(panels), figsize=(3.3 * len(panels), 3.6), layout="constrained", squeeze=False)
-    for axis, (title, (source, target)) in zip(axes[0], panels.items(), strict=True):
+    columns, rows = min(len(panels), 3), -(-len(panels) // 3)
+    size = (3.3 * columns, 3.3 * rows + 0.3)
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.axis("off")
+    for axis, (title, (source, target)) in zip(axes.flat, panels.items(), strict=False):
         axis.scatter(*source.T, s=4, color=SOURCE, alpha=0.6, label="source")
         axis.scatter(*target.T, s=4, color=TARGET, alpha=0.6, label="target")
         axis.set(title=title, xticks=(), yticks=())
