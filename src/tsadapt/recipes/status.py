@@ -16,9 +16,8 @@ def expected_time(recipe: Recipe, place: Place, columns: Iterable[str]) -> str:
         return "wants a GPU, never timed"
     total = 0.0
     for column in columns:
-        config = place.config(column, 0)
-        slow = 6 if config.network == "dtn" else 1
-        each = slow * place.seconds * (config.steps or 0) + recipe.more_seconds
+        seconds = place.seconds_of_task.get(column, place.seconds)
+        each = seconds * (place.config(column, 0).steps or 0) + recipe.more_seconds
         total += each * len(recipe.rows) * len(recipe.seeds)
     return f"{total / 3600:.1f} h" if total > 5400 else f"{max(total / 60, 1):.0f} min"
 

@@ -1,0 +1,117 @@
+"""Rate and batch size for USPS ↔ MNIST, which the paper does not say: a search without target labels.
+
+    python -m experiments.digit_rates               train and choose where nothing is chosen yet, make the page
+    python -m experiments.digit_rates --jobs 2      two runs side by side
+    python -m experiments.digit_rates --table       only make the page of what was chosen
+
+MNIST and USPS are read from TSADAPT_DATA. Runs lie under runs/digit-rates and are never done twice; what is kept of a
+task is a folder under experiments/results/digits-rates. Its accuracies only judge the choice (oracle).
+"""
+
+import argparse
+import json
+import re
+from itertools import product
+from pathlib import Path
+
+from tsadapt.engine.files import write_atomically
+from tsadapt.recipes.places import PLACES
+from tsadapt.recipes.rows import TSA
+from tsadapt.selection.select import CONSENSUS, choose
+from tsadapt.sweep.choice import read_candidates, varying, write_choice
+from tsadapt.sweep.plan import Planned
+from tsadapt.sweep.runner import run_all
+
+COMMAND = "python -m experiments.digit_rates"
+RESULTS = Path("experiments/results/digits-rates")
+RUNS = Path("runs/digit-rates")
+SETTINGS = {
+    "U → M": [*product((0.001, 0.005, 0.01, 0.03, 0.1), (64,)), *product((0.01, 0.03, 0.1), (128,))],
+    "M → U": [(0.01, 64), (0.03, 128)],
+}
+"""Rates and batch sizes by task; the second task sees the first setting that was tried and the one that was chosen."""
+
+HEAD = f"""\
+# Rate and batch size for USPS ↔ MNIST
+
+The paper does not say with which rate and batch size its digit networks were trained. Here they are searched for
+without target labels: TSA on MCD's 28×28 network, 6,000 steps, seed 0, three candidate steps of each run, chosen by the
+consensus of validators. `scores.csv` of a task has every validator, `choice.json` the choice, and `oracle.json` what
+target labels say of it, which had no part in it. Made by `{COMMAND}`.
+"""
+
+
+def folder_of(column: str) -> Path:
+    """Where what is kept of a task lies."""
+    return RESULTS / column.lower().replace(" → ", "-")
+
+
+def planned(column: str) -> list[Planned]:
+    """The runs of a task."""
+    found = []
+    for rate, batch in SETTINGS[column]:
+        given = {"lr": rate, "batch_size": batch, "target_batch_size": batch}
+        out = RUNS / folder_of(column).name / f"lr-{rate}-batch-{batch}"
+        found.append(Planned(given, PLACES["digits"].config(column, 0, **TSA, **given), out))
+    return found
+
+
+def choose_among(column: str) -> None:
+    """Choose among the runs of a task, and keep what was decided."""
+    candidates = read_candidates([one.out for one in planned(column)])
+    choice = choose([candidate.predictions for candidate in candidates], CONSENSUS)
+    config = candidates[choice.chosen].config
+    chosen = {name: getattr(config, name) for name in varying(candidates)}
+    write_choice(folder_of(column), candidates, choice, chosen, {})
+
+
+def section(column: str) -> str:
+    """What was chosen for a task, and what target labels say of every setting."""
+    choice, oracle = (
+        json.loads((folder_of(column) / name).read_text(encoding="utf-8")) for name in ("choice.json", "oracle.json")
+    )
+    last: dict[tuple[str, str], float] = {}
+    for name, accuracy in oracle["accuracies"].items():  # by run, and in order of the steps
+        match = re.fullmatch(r"lr-(.+)-batch-(\d+), step \d+", name)
+        assert match is not None, name
+        last[match[1], match[2]] = accuracy
+    rates, batches = (sorted({key[i] for key in last}, key=float) for i in (0, 1))
+    made = {key: f"{100 * accuracy:.2f}" for key, accuracy in last.items()}
+    best = (str(choice["overrides"]["lr"]), str(choice["overrides"]["batch_size"]))
+    made[best] = f"**{made[best]}**"
+    lines = [
+        f"## {column}",
+        "",
+        f"**Chosen: rate {best[0]}, batch {best[1]} + {best[1]}** ({choice['why']}; its step"
+        f" {choice['step']:,}). Target accuracy at the last step, % (oracle):",
+        "",
+        f"| | {' | '.join(f'batch {b} + {b}' for b in batches)} |",
+        "|---|" + "---|" * len(batches),
+        *(f"| rate {rate} | {' | '.join(made.get((rate, b), '–') for b in batches)} |" for rate in rates),
+    ]
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The page of the tasks that were chosen for."""
+    done = [column for column in SETTINGS if (folder_of(column) / "choice.json").exists()]
+    return "\n\n".join([HEAD.strip(), *map(section, done)]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--table", action="store_true", help="only make the page")
+    arguments = parser.parse_args()
+    for column in SETTINGS if not arguments.table else ():
+        if not (folder_of(column) / "choice.json").exists():
+            failed = run_all(planned(column), arguments.jobs)
+            if failed:
+                raise SystemExit(f"{column}: {failed}")
+            choose_among(column)
+    write_atomically(RESULTS / "README.md", page())
+    print(f"written to {RESULTS / 'README.md'}")
+
+
+if __name__ == "__main__":
+    main()
