@@ -32,7 +32,7 @@ format: setup
 
 docs: setup
 	$(BIN)/python -m tsadapt.report.tables
-	$(BIN)/python -m tsadapt.recipes.page experiments/results/paper docs/results.md
+	$(BIN)/python -m tsadapt.recipes.page experiments/results/paper docs/results.md README.md
 
 bench: setup
 	$(BIN)/python -m benchmarks.loss

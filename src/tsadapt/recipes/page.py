@@ -1,6 +1,6 @@
-"""One page of all that was reproduced.
+"""One page of all that was reproduced, and the digits' table for the README.
 
-python -m tsadapt.recipes.page experiments/results/paper docs/results.md
+python -m tsadapt.recipes.page experiments/results/paper docs/results.md README.md
 """
 
 import json
@@ -13,9 +13,17 @@ from typing import Any
 
 from tsadapt.engine.files import write_atomically
 from tsadapt.recipes.catalogue import RECIPES
+from tsadapt.recipes.ledger import Kept
+from tsadapt.recipes.places import PLACES
+from tsadapt.recipes.published import published
 from tsadapt.recipes.rows import TITLES
+from tsadapt.recipes.sections import with_runs
+from tsadapt.recipes.table import Cell, cells, make_jobs
+from tsadapt.report.tables import fill
 
-__all__ = ["results_page"]
+__all__ = ["COMMAND", "brief_table", "results_page"]
+
+COMMAND = "make docs"
 
 HEAD = """\
 # The paper's tables and figures
@@ -56,8 +64,7 @@ def _in_short(results: list[dict[str, Any]]) -> str:
     lines: dict[tuple[str, str], str] = {}
     above = []
     for said in results:
-        # What was measured under other settings than the table's stays in the file, and is no part of this either.
-        runs = {key: run for key, run in said["runs"].items() if run["hash"] in said["settings"]["of_each"]}
+        runs = _of_the_table(said)
         for base in TITLES.values():
             rows = [
                 {key.partition(" | ")[2]: run["accuracy"] for key, run in runs.items() if key.startswith(start)}
@@ -83,6 +90,32 @@ def _in_short(results: list[dict[str, Any]]) -> str:
     return "\n".join([told, "", *head, *lines.values()])
 
 
+def _of_the_table(said: dict[str, Any]) -> Kept:
+    """What was measured with the table's settings; what was with others stays in the file, and is no part of it."""
+    return {key: run for key, run in said["runs"].items() if run["hash"] in said["settings"]["of_each"]}
+
+
+def brief_table(folder: Path, name: str) -> str:
+    """A table at the paper's own data with a line a row: ours, and the paper's in brackets."""
+    recipe, place = RECIPES[name], PLACES[RECIPES[name].home]
+    kept = _of_the_table(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
+    columns = [c for c in recipe.columns or place.tasks if any(f" | {c} | " in key for key in kept)]
+    jobs = make_jobs(place, recipe.rows, columns, recipe.seeds)
+    table, _ = with_runs(cells(jobs, kept, recipe.rows, columns, published()[name], lambda run: run.get(place.measure)))
+    lines = [f"| | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+    lines += [f"| {title} | {' | '.join(_brief(row[c]) for c in columns)} |" for title, row in table.items()]
+    return "\n".join(lines)
+
+
+def _brief(cell: Cell) -> str:
+    if cell.mean is None:
+        return "–"
+    spread = "" if cell.deviation is None else f" ± {cell.deviation:.1f}"
+    paper = "" if cell.paper is None else f" ({cell.paper:.1f})"
+    return f"{cell.mean:.1f}{spread}{paper}"
+
+
 if __name__ == "__main__":
-    target = Path(sys.argv[2])
-    write_atomically(target, results_page(Path(sys.argv[1]), target))
+    results, page, readme = map(Path, sys.argv[1:])
+    write_atomically(page, results_page(results, page))
+    write_atomically(readme, fill(readme.read_text(encoding="utf-8"), COMMAND, brief_table(results, "table4")))
