@@ -13,7 +13,9 @@ from tsadapt.analysis.footprint import footprint
 from tsadapt.analysis.looking import look_at
 from tsadapt.config import RunConfig
 from tsadapt.core import ClassMoments
+from tsadapt.engine.loop import Training
 from tsadapt.engine.run import fit
+from tsadapt.engine.task import make_task
 from tsadapt.errors import UserError
 
 
@@ -48,26 +50,52 @@ def test_a_network_that_stands_still_has_no_bias(config):
     """With all rows in every batch nothing differs between them, and both estimates are the ideal."""
     rows = {name: len(np.load(f"{name}.npz")["x"]) for name in ("source", "target")}
     still = replace(config, lr=1e-30, steps=3, batch_size=rows["source"], target_batch_size=rows["target"])
-    found = estimation_bias(still)
+    found = estimation_bias(make_task(still))
     assert [(epoch["epoch"], epoch["step"]) for epoch in found] == [(1, 1), (2, 2), (3, 3)]
     for estimate in ("memory", "iterative"):
         assert max(found[-1][estimate].values()) < 1e-4
-    moving = estimation_bias(replace(still, lr=0.05))
+    moving = estimation_bias(make_task(replace(still, lr=0.05)))
     assert min(moving[-1]["iterative"].values()) > 1e-2
 
 
 def test_the_memory_follows_a_network_that_moves(config):
-    found = estimation_bias(config)
+    found = estimation_bias(make_task(config))
     assert found[-1]["memory"]["covariance"] < found[-1]["iterative"]["covariance"]
 
 
 def test_watching_changes_nothing(config, tmp_path):
     """Looking for the ideal leaves the training as it is: the network ends with the weights that `fit` gives it."""
     seen = {}
-    estimation_bias(config, watch=lambda training: seen.update(training.model.state_dict()))
+    estimation_bias(make_task(config), watch=lambda training: seen.update(training.model.state_dict()))
     out, _ = fit(config, tmp_path / "run", quiet=True)
     saved = load_file(out / "model" / "model.safetensors")
     assert all(torch.equal(value, seen[name]) for name, value in saved.items())
+
+
+def test_what_was_stopped_goes_on_to_the_same_bits(config, tmp_path, monkeypatch):
+    task, folder = make_task(replace(config, checkpoint_every=8)), tmp_path / "bias"
+    whole = estimation_bias(task)
+    made, step = [], Training.step
+
+    def stopping(training, describe=False):
+        if training.at == 30:
+            raise KeyboardInterrupt
+        made.append(training.at)
+        return step(training, describe)
+
+    monkeypatch.setattr(Training, "step", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        estimation_bias(task, folder)
+    monkeypatch.setattr(Training, "step", lambda training, describe=False: made.append(training.at) or step(training))
+    before = len(made)
+    assert estimation_bias(task, folder) == whole
+    assert 0 < len(made) - before < 40  # not from the beginning
+    # With other data it begins anew.
+    with np.load("target.npz") as file:
+        np.savez("target.npz", x=file["x"] + 0.1)
+    changed = estimation_bias(make_task(config), folder)
+    assert len(changed) == len(whole)
+    assert changed[0] != whole[0]
 
 
 def test_a_run_looked_at_again(config, tmp_path):

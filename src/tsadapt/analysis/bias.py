@@ -6,16 +6,17 @@ in every run; the iterative estimate begins with nothing, as its definition has 
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from tsadapt.config import RunConfig
 from tsadapt.core import ClassMoments, FeatureMemory, IterativeMoments
+from tsadapt.engine import checkpoint
 from tsadapt.engine.loop import Training
 from tsadapt.engine.run import make_training
-from tsadapt.engine.task import make_task
+from tsadapt.engine.task import Task
 from tsadapt.methods import Outputs
 from tsadapt.methods.source_terms import Transferable
 
@@ -32,18 +33,29 @@ def moment_errors(
     return float(shift[there].norm(dim=1).mean()), float(spread[there].flatten(1).norm(dim=1).mean())
 
 
-def estimation_bias(config: RunConfig, watch: Callable[[Training], object] = bool) -> list[dict[str, Any]]:
+def estimation_bias(
+    task: Task, folder: Path | None = None, watch: Callable[[Training], object] = bool
+) -> list[dict[str, Any]]:
     """One entry for each epoch of the target: its number and step, and the errors of both estimates.
 
-    The training is that of `fit`, step by step; `watch` is called with it at its end.
+    The training is that of `fit`, step by step; `watch` is called with it at its end. With a `folder` for checkpoints,
+    what was stopped goes on where it was, to the same bits, if its data is still the same.
     """
-    task = make_task(config)
     training = make_training(task)
     model = training.model
     term = cast("Transferable", training.source_term)
     iterative = IterativeMoments(model.classes, model.head_dim), IterativeMoments(model.classes, model.head_dim)
     memory = cast("FeatureMemory", term.source[0]), cast("FeatureMemory", term.target[0])
-    training.fill_memory()
+    data = [task.source.train.fingerprint(), task.target.train.fingerprint()]
+    found: list[dict[str, Any]] = []
+    there = None if folder is None else checkpoint.latest(folder)[0]
+    if there is not None and there[1]["data"] == data:
+        training.load(there[1]["training"])
+        for estimate, state in zip(iterative, there[1]["iterative"], strict=True):
+            estimate.load_state_dict(state)
+        found = there[1]["found"]
+    else:
+        training.fill_memory()
     into_memory = term.observe
 
     def observe(out: Outputs) -> None:
@@ -53,7 +65,7 @@ def estimation_bias(config: RunConfig, watch: Callable[[Training], object] = boo
 
     term.observe = observe  # type: ignore[method-assign]
     epoch_length = -(-len(task.target.train) // (task.config.target_batch_size or 1))
-    found = []
+    saved = training.at
     while training.at < training.steps:
         training.step()
         if training.at % epoch_length == 0:
@@ -68,6 +80,11 @@ def estimation_bias(config: RunConfig, watch: Callable[[Training], object] = boo
                     "iterative": {"mean_difference": by_sums[0], "covariance": by_sums[1]},
                 }
             )
+            if folder is not None and training.at - saved >= task.config.checkpoint_every:
+                estimates = [estimate.state_dict() for estimate in iterative]
+                state = {"training": training.state(), "iterative": estimates, "data": data, "found": found}
+                checkpoint.save(folder, training.at, state)
+                saved = training.at
     watch(training)
     return found
 

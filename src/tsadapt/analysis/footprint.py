@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tsadapt.config import RunConfig, read_config, to_toml
 from tsadapt.engine.files import write_atomically
 from tsadapt.engine.run import make_training
@@ -20,7 +22,10 @@ __all__ = ["footprint"]
 
 
 def footprint(config: RunConfig, steps: int = 20) -> dict[str, Any]:
-    """`statistics_mb`, `model_mb` (parameters) and `peak_mb` of a fresh process that makes a few steps."""
+    """`statistics_mb`, `model_mb` (parameters) and `peak_mb` of a fresh process that makes a few steps.
+
+    On a GPU also `gpu_peak_mb`, of the tensors there.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.toml"
         write_atomically(path, to_toml(config))
@@ -37,11 +42,14 @@ def _here(config: RunConfig, steps: int) -> dict[str, float]:
     training.fill_memory()
     for _ in range(min(steps, training.steps)):
         training.step()
-    return {
+    found = {
         "statistics_mb": _megabytes(training.source_term.buffers()),
         "model_mb": _megabytes(training.model.parameters()),
         "peak_mb": round(_peak() / 1e6, 1),
     }
+    if training.device.type == "cuda":
+        found["gpu_peak_mb"] = round(torch.cuda.max_memory_allocated(training.device) / 1e6, 1)
+    return found
 
 
 def _megabytes(tensors: Any) -> float:
