@@ -23,7 +23,7 @@ import numpy as np
 
 from tsadapt.config import RunConfig
 from tsadapt.engine.files import number, write_atomically, write_json
-from tsadapt.report.figures import draw_sensitivity
+from tsadapt.report.figures import Surface, draw_sensitivity
 from tsadapt.report.tables import fill
 from tsadapt.selection.select import CONSENSUS, choose, oracle_judgement
 from tsadapt.sweep.choice import oracle_accuracies, read_candidates, reference_among
@@ -163,8 +163,7 @@ def write_tables() -> None:
     print(f"{len(results)} of {len(TASKS)} pools; written to {RESULTS / 'selection.md'}")
 
 
-def _surface(result: dict[str, Any]) -> dict[str, Any]:
-    """Accuracies (%) over λ0 (rows) and β (columns), the chosen place, and source-only's accuracy."""
+def _surface(result: dict[str, Any]) -> Surface:
     axes = parse_axes(PAPER_GRID)
     rows, columns = [*axes["lambda0"]], [*axes["beta"]]  # type: ignore[misc]
     table, place = np.zeros((len(rows), len(columns))), None
@@ -173,10 +172,7 @@ def _surface(result: dict[str, Any]) -> dict[str, Any]:
             at = rows.index(candidate["settings"]["lambda0"]), columns.index(candidate["settings"]["beta"])
             table[at] = 100 * candidate["oracle_accuracy"]
             place = at if i == result["chosen"] else place
-    return {
-        "rows": rows, "columns": columns, "accuracy": table, "chosen": place,
-        "source_only": 100 * result["source_only_accuracy"],
-    }  # fmt: skip
+    return Surface(rows, columns, table, {"source-only": 100 * result["source_only_accuracy"]}, place)
 
 
 def main() -> None:

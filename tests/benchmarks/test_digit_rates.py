@@ -19,6 +19,7 @@ def test_the_page_is_made_from_the_results(monkeypatch):
     text = page()
     assert (RESULTS / "README.md").read_text(encoding="utf-8") == text
     assert all(f"## {column}" in text for column in SETTINGS)
+    assert "| source-only +TSA | 94.4 | 91.3 |" in text  # at the first setting
 
 
 @pytest.mark.parametrize("column", SETTINGS)
@@ -44,6 +45,7 @@ def test_from_runs_to_page(tmp_path, monkeypatch):
     choice = json.loads((RESULTS / "a-b" / "choice.json").read_text(encoding="utf-8"))
     rate, batch = choice["overrides"]["lr"], choice["overrides"].get("batch_size")
     assert f"**Chosen: rate {rate}, batch {batch} + {batch}**" in text
+    assert "Made by `python -m experiments.digit_rates`: python " in text
     last = oracle["accuracies"]["lr-0.01-batch-9, step 6"]
     assert f"| rate 0.01 | {100 * last:.2f} | – |" in text or f"| rate 0.01 | **{100 * last:.2f}** | – |" in text
     monkeypatch.setattr(digit_rates, "run_all", lambda *_: pytest.fail("trained twice"))

@@ -6,7 +6,8 @@ import pytest
 from PIL import Image
 
 from tsadapt.cli import main
-from tsadapt.recipes.page import COMMAND, brief_table, results_page
+from tsadapt.recipes.page import COMMAND, results_page
+from tsadapt.recipes.summary import brief_table
 from tsadapt.report.tables import fill
 
 ROOT = Path(__file__).parent.parent.parent
@@ -37,7 +38,7 @@ def test_a_brief_table(tmp_path):
         "| | M → U | SV → M |",
         "|---|---|---|",
         "| source-only +MI | – | 70.0 |",
-        "| source-only +TSA | 91.0 ± 1.4 (90.9) | – |",
+        "| source-only +TSA | 91.0 ± 1.4 (2 of 3 seeds) [90.9] | – |",
     ]
 
 
@@ -77,6 +78,7 @@ def test_order_links_and_summary(tmp_path):
         said = {
             "name": stem.partition("-on-")[0],
             "data": "digits",
+            "protocol": "as ever",
             "settings": {"of_each": {"new": {}}},
             "runs": {k: {"accuracy": v, "hash": "old" if k in old else "new"} for k, v in runs.items()},
         }
@@ -88,4 +90,30 @@ def test_order_links_and_summary(tmp_path):
     assert "not ours" not in text
     assert "Not measured yet: table1 (Office-Home, twelve tasks); table2" in text
     assert "In short: in 1 of 1 cases +TSA is above +MI." in text
-    assert "| table4, digits | DANN | 2 | 75.0 | 85.0 | 86.0 | +1.0 ± 2.0 |" in text
+    assert "| table4, digits | DANN | 2 | 75.0 | 85.0 | 86.0 | +1.0 ± 2.8 |" in text  # +3 and -1
+
+
+def test_the_summary_is_of_the_most_runs_under_each_protocol(tmp_path):
+    def write(stem, data, protocol, less, measure="accuracy", seeds=1):
+        runs = {
+            f"DANN{added} | A → B | {seed}": {measure: 50 + value, "hash": "now"}
+            for seed in range(seeds)
+            for added, value in (("", 0), (" +MI", 10), (" +TSA", 10 + less))
+        }
+        said = {"name": "table5", "data": data, "protocol": protocol, "runs": runs}
+        said["settings"] = {"of_each": {"now": {}}}
+        (tmp_path / f"{stem}.json").write_text(json.dumps(said))
+        (tmp_path / f"{stem}.md").write_text(f"## {stem}\n")
+
+    write("a-small-figure", "Office-31", "trained", 5)
+    write("b-table", "Office-31", "trained", -1, seeds=3)
+    write("c-frozen", "Office-31", "frozen", 2)
+    write("d-classes", "VisDA-2017", "trained", 3, measure="mean_class_accuracy")
+    write("e-moons", "two moons", "trained", 1)
+    text = results_page(tmp_path, tmp_path / "page.md")
+    assert "In short: in 3 of 4 cases +TSA is above +MI." in text
+    assert "| b-table, Office-31 | DANN | 3 | 50.0 | 60.0 | 59.0 | -1.0 ± 0.0 |" in text
+    assert "| c-frozen, Office-31 | DANN | 1 | 50.0 | 60.0 | 62.0 | +2.0 |" in text
+    assert "| d-classes, VisDA-2017 | DANN | 1 | 50.0 | 60.0 | 63.0 | +3.0 |" in text
+    assert "| e-moons, two moons (settings: an oracle's choice) | DANN | 1 |" in text
+    assert "a-small-figure," not in text

@@ -67,15 +67,22 @@ def test_what_is_kept_is_not_run_again_even_without_its_folder(tiny, capsys):
     assert "mean ± deviation over 3 seeds" in page
 
 
-def test_nothing_that_was_measured_is_thrown_away(tiny):
+def test_nothing_that_was_measured_is_thrown_away(tiny, monkeypatch):
     asked = Asked(on="tiny", seeds=(5,), columns=("A → B",), rows=("DANN",))
     page = reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
     assert " 1 of 16 runs are there." in page  # asked for, this seed is the table's
+    assert "Made by `it --seeds 5` in part" in page
     page = reproduce("table5", replace(asked, seeds=(0,), columns=("B → C",)), tiny / "out", "it")[-1].read_text()
     assert set(kept(tiny / "out", "table5-on-tiny")["runs"]) == {"DANN | A → B | 5", "DANN | B → C | 0"}
     assert " 1 of 48 runs are there." in page
     assert "(1 of 3 seeds)" in page
     assert "Kept beside this table: runs of seed 5." in page
+    assert "Made by `it` in part" in page
+    # The settings of both are in the file, and none is taken for a former one.
+    assert len(kept(tiny / "out", "table5-on-tiny")["settings"]["of_each"]) == 2
+    monkeypatch.setitem(RECIPES, "table5", replace(RECIPES["table5"], columns=("A → B",)))
+    page = reproduce("table5", replace(asked, columns=("B → C",), seeds=(0,)), tiny / "out", "it")[-1].read_text()
+    assert "Made by `it --columns 'A → B' 'B → C'` in part" in page
 
 
 def test_extras_are_measured_anew_for_other_runs(tiny):
@@ -113,8 +120,13 @@ def test_a_changed_setting_is_run_again(tiny, monkeypatch):
     reproduce("table5", asked, tiny / "out", "it")
     first = kept(tiny / "out", "table5-on-tiny")["runs"]["DANN | A → B | 0"]
     monkeypatch.setitem(PLACES, "tiny", replace(PLACES["tiny"], settings={**PLACES["tiny"].settings, "lr": 0.03}))
-    reproduce("table5", asked, tiny / "out", "it")
+    page = reproduce("table5", replace(asked, rows=("DANN +MI",)), tiny / "out", "it")[-1].read_text()
+    assert "| DANN +MI | " in page
+    assert "| DANN | " not in page
+    assert "Kept beside this table: 1 run of former settings or titles." in page
+    page = reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
     assert kept(tiny / "out", "table5-on-tiny")["runs"]["DANN | A → B | 0"]["hash"] != first["hash"]
+    assert "Kept beside" not in page
 
 
 def test_tables_share_their_runs(tiny, capsys):
@@ -147,6 +159,7 @@ def test_shares_of_the_target_differ_in_nothing_but_the_rows(tiny):
         assert drawn == stratified
         assert drawn["target_share"] == share
         assert rows == as_many == round(45 * share)
+        assert found[f"ρ = {share:.0%}, uniform draw, +MI alone"][1] == rows
 
 
 def test_titles_as_they_are_typed(tiny, capsys):
@@ -164,7 +177,8 @@ def test_data_that_is_not_here_is_named(tmp_path, monkeypatch, capsys):
     assert main(["reproduce", "table2"]) == 2
     assert "office31:amazon is not here" in capsys.readouterr().err
     lines = "\n".join(status_lines())
-    assert "data not here" in lines
+    assert "Office-31: data not here" in lines
+    assert "tsadapt reproduce NAME says what to put where" in lines
     assert "--on digits-small: " in lines
     assert "TSADAPT_DATA is not set" in lines
     assert main(["reproduce", "table9"]) == 2

@@ -32,6 +32,20 @@ def test_the_papers_numbers_stand_beside_ours_at_home(tiny, monkeypatch):
     assert "mixes protocols" in page
 
 
+def test_the_papers_memory_and_gain_stand_beside_ours(tiny, monkeypatch):
+    monkeypatch.setitem(PLACES, "office31", PLACES["tiny"])
+    measured = {"statistics_mb": 1.5, "model_mb": 2.5, "peak_mb": 300.0}
+    monkeypatch.setattr("tsadapt.recipes.extras.footprint", lambda config: measured)
+    page = reproduce("table-memory", Asked(seeds=(0,)), tiny / "out", "it")[-1].read_text()
+    assert "| | statistics | parameters | peak of the process | gain |" in page
+    assert "| · the paper | – | – | 7500 on a GPU | +13.2 |" in page
+    assert "| · the paper | – | – | 7200 on a GPU | – |" in page
+    monkeypatch.setattr("tsadapt.recipes.extras.footprint", lambda config: {**measured, "gpu_peak_mb": 90.5})
+    page = reproduce("table-memory", Asked(seeds=(0,)), tiny / "other", "it")[-1].read_text()
+    assert "| +TSA, memory | 1.5 | 2.5 | 300.0 | 90.5 | " in page
+    assert "| · the paper | – | – | – | 7500 | +13.2 |" in page
+
+
 def test_a_cell():
     cell = Cell((90.0, 92.0), 3, 90.5)
     assert (cell.mean, round(cell.deviation, 3), cell.difference) == (91.0, 1.414, 0.5)

@@ -21,12 +21,13 @@ from tsadapt.recipes.figures import (
 )
 from tsadapt.recipes.ledger import Kept
 from tsadapt.recipes.neighbours import tell_neighbours, train_and_find_neighbours
-from tsadapt.recipes.rows import ABLATION, MEMORY, SAMPLES, STRESS, TSA, Row, base_rows
+from tsadapt.recipes.rows import ABLATION, MEMORY, MI, SAMPLES, STRESS, TSA, Row, base_rows
 from tsadapt.recipes.table import Measure
 
 __all__ = ["RECIPES", "Recipe"]
 
-GRID = [(l0, beta) for l0 in (0.1, 0.25, 0.5, 0.75, 1.0) for beta in (0.01, 0.05, 0.1, 0.15, 0.2)]
+BETAS = (0.01, 0.05, 0.1, 0.15, 0.2)
+GRID = [(l0, beta) for l0 in (0.1, 0.25, 0.5, 0.75, 1.0) for beta in BETAS]
 BASES = ("source-only", "dann", "cdan+e", "bsp")
 
 
@@ -106,8 +107,9 @@ RECIPES = {
         only=("digits", "digits-small", "office-caltech-images", "office31", "office-home", "visda"),
     ),
     "figure-sensitivity": Recipe(
-        "accuracy over λ0 and β, base CDAN+E", "office-home",
+        "accuracy over λ0 and β, base CDAN+E (λ0 = 0: mutual information alone)", "office-home",
         [Row(f"λ0 = {l0}, β = {b}", {"method": "cdan+e", **TSA, "lambda0": l0, "beta": b}) for l0, b in GRID]
+        + [Row(f"CDAN+E +MI, β = {b}", {"method": "cdan+e", **MI, "beta": b}) for b in BETAS]
         + [Row("source-only", {}), Row("CDAN+E", {"method": "cdan+e"})],
         columns=("Ar → Pr", "Cl → Rw"), seeds=(0,), draw=draw_surfaces,
         elsewhere={"office-caltech": ("A → C", "C → D"), "pacs": ("P → C", "C → A"), "digits": ("U → M",)},

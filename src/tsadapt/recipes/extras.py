@@ -1,5 +1,6 @@
 """What some tables say beside accuracies."""
 
+import math
 import statistics
 from typing import Any
 
@@ -7,8 +8,9 @@ from tsadapt.analysis.cost import step_costs
 from tsadapt.analysis.footprint import footprint
 from tsadapt.config import RunConfig
 from tsadapt.errors import counted
-from tsadapt.recipes.ledger import Kept
+from tsadapt.recipes.ledger import Kept, parts
 from tsadapt.recipes.places import Place
+from tsadapt.recipes.published import Published
 from tsadapt.recipes.rows import Row
 
 __all__ = ["bound_table", "costs", "footprints"]
@@ -17,8 +19,9 @@ Section = tuple[str, dict[str, Any]]
 
 
 def footprints(
-    place: Place, rows: list[Row], columns: list[str], kept: Kept, before: dict[str, Any], may_measure: bool
-) -> Section:
+    place: Place, rows: list[Row], columns: list[str], kept: Kept, before: dict[str, Any], may_measure: bool,
+    paper: Published | None,
+) -> Section:  # fmt: skip
     """Bytes of TSA's statistics and peak memory of a fresh process, on the first task; and what they gain on all."""
     configs = _configs(place, rows, columns)
     found = _again(before, configs)
@@ -28,27 +31,39 @@ def footprints(
         return "", before
     common, by_row = _common(rows, kept)
     accuracy = {title: [runs[task]["accuracy"] for task in common] for title, runs in by_row.items()}
+    on_gpu = any("gpu_peak_mb" in said for said in found.values())
     lines = [
         f"Memory on {columns[0]}, MB: what the statistics keep, the network's parameters, and the peak of a fresh"
-        " process (once, the data and the libraries included). A memory keeps the rows of both domains, iterative"
+        f" process (once, the data and the libraries included){', and of its tensors on the GPU' if on_gpu else ''}."
+        " A memory keeps the rows of both domains, iterative"
         " statistics a K × K matrix for each class of both, in double precision: which is less depends on the data."
         f" Prediction needs neither. The gain is over {rows[0].title}, in points of accuracy, mean over"
         f" {counted(len(common), 'run')} of each row.",
         "",
-        "| | statistics | parameters | peak of the process | gain |",
-        "|---|---|---|---|---|",
+        f"| | statistics | parameters | peak of the process |{' peak on the GPU |' * on_gpu} gain |",
+        f"|---|---|---|---|{'---|' * on_gpu}---|",
     ]
+    published = {row.title: row.published for row in rows}
     for title, said in found.items():
         gain = _gain(accuracy, title, rows[0].title)
         told = "–" if gain is None else f"{gain[0]:+.1f}"
-        lines.append(f"| {title} | {said['statistics_mb']} | {said['model_mb']} | {said['peak_mb']} | {told} |")
+        gpu = f" {said['gpu_peak_mb']} |" if on_gpu else ""
+        lines.append(f"| {title} | {said['statistics_mb']} | {said['model_mb']} | {said['peak_mb']} |{gpu} {told} |")
+        if paper is not None and published.get(title) in paper.rows:
+            lines.append(_paper_line(paper, published[title], on_gpu))
     gain = _gain(accuracy, rows[-1].title, rows[-2].title)
     if gain is not None:
-        lines += [
-            "",
-            f"The memory less iterative statistics, run by run: {gain[0]:+.2f} points, deviation {gain[1]:.2f}.",
-        ]
+        spread = "" if math.isnan(gain[1]) else f", deviation {gain[1]:.2f}"
+        lines += ["", f"The memory less iterative statistics, run by run: {gain[0]:+.2f} points{spread}."]
     return "\n".join(lines), _of(found, configs)
+
+
+def _paper_line(paper: Published, row: str | None, on_gpu: bool) -> str:
+    """The paper's memory, which is a GPU's, and its gain."""
+    memory, gain = (paper.value(row, column) for column in ("GPU Memory (GB)", "Gain (%)"))
+    told = "–" if memory is None else f"{1000 * memory:.0f}"
+    cells = [*("–", "–"), *(("–", told) if on_gpu else (f"{told} on a GPU",)), "–" if gain is None else f"{gain:+.1f}"]
+    return f"| · the paper | {' | '.join(cells)} |"
 
 
 def _gain(accuracy: dict[str, list[float]], title: str, over: str) -> tuple[float, float] | None:
@@ -56,12 +71,13 @@ def _gain(accuracy: dict[str, list[float]], title: str, over: str) -> tuple[floa
     if title not in accuracy or over not in accuracy:
         return None
     differences = [a - b for a, b in zip(accuracy[title], accuracy[over], strict=True)]
-    return statistics.mean(differences), statistics.pstdev(differences)
+    return statistics.mean(differences), statistics.stdev(differences) if len(differences) > 1 else math.nan
 
 
 def costs(
-    place: Place, rows: list[Row], columns: list[str], kept: Kept, before: dict[str, Any], may_measure: bool
-) -> Section:
+    place: Place, rows: list[Row], columns: list[str], kept: Kept, before: dict[str, Any], may_measure: bool,
+    paper: Published | None,
+) -> Section:  # fmt: skip
     """Milliseconds of a step, in turns within one process, as ratios to source-only."""
     configs = _configs(place, rows, columns)
     found = _again(before, configs)
@@ -96,20 +112,23 @@ def _again(before: dict[str, Any], configs: dict[str, RunConfig]) -> dict[str, A
     return found
 
 
-def _common(rows: list[Row], kept: Kept) -> tuple[list[str], dict[str, dict[str, dict[str, Any]]]]:
+def _common(
+    rows: list[Row], kept: Kept
+) -> tuple[list[tuple[str, int]], dict[str, dict[tuple[str, int], dict[str, Any]]]]:
     """The tasks and seeds that all rows have, of those that have any; and the runs of each row by them."""
-    by_row = {
-        row.title: {key.partition(" | ")[2]: run for key, run in kept.items() if key.startswith(f"{row.title} | ")}
-        for row in rows
-    }
+    by_row: dict[str, dict[tuple[str, int], dict[str, Any]]] = {row.title: {} for row in rows}
+    for key, run in kept.items():
+        title, column, seed = parts(key)
+        by_row[title][column, seed] = run
     by_row = {title: runs for title, runs in by_row.items() if runs}
     common = sorted(set.intersection(*(set(runs) for runs in by_row.values())))
     return common, by_row if common else {}
 
 
 def bound_table(
-    place: Place, rows: list[Row], columns: list[str], kept: Kept, before: dict[str, Any], may_measure: bool
-) -> Section:
+    place: Place, rows: list[Row], columns: list[str], kept: Kept, before: dict[str, Any], may_measure: bool,
+    paper: Published | None,
+) -> Section:  # fmt: skip
     """Source error, proxy A-distance, joint error and target error, mean over tasks and seeds."""
     found: dict[str, Any] = {}
     common, by_row = _common(rows, kept)

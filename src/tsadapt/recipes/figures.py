@@ -7,10 +7,12 @@ import numpy as np
 
 from tsadapt.analysis.bias import estimation_bias
 from tsadapt.config import RunConfig, read_config
+from tsadapt.engine.task import make_task
 from tsadapt.errors import counted
-from tsadapt.recipes.ledger import Kept
+from tsadapt.recipes.ledger import Kept, parts
 from tsadapt.recipes.rows import Row
-from tsadapt.report.figures import Boundary, draw_boundaries, draw_curves, draw_plane, draw_sensitivity
+from tsadapt.recipes.table import data_of_task
+from tsadapt.report.figures import Boundary, Surface, draw_boundaries, draw_curves, draw_plane, draw_sensitivity
 
 __all__ = ["boundary_of_run", "draw_bias", "draw_moons", "draw_planes", "draw_surfaces", "tell_bias", "watch_bias"]
 
@@ -18,13 +20,9 @@ GRID = (61, 49)
 
 
 def watch_bias(config: RunConfig, work: Path, beside: Path, quick: bool) -> dict[str, Any]:
-    """The errors of both estimates, epoch by epoch, and whether the memory's is the smaller after the first."""
-    epochs = estimation_bias(config)
-    closer = {
-        what: all(e["memory"][what] < e["iterative"][what] for e in epochs[1:])
-        for what in ("mean_difference", "covariance")
-    }
-    return {"epochs": epochs, "memory_is_closer_after_the_first_epoch": closer}
+    """The errors of both estimates, epoch by epoch."""
+    task = make_task(config)
+    return {"epochs": estimation_bias(task, work / "bias" / config.hash()), **data_of_task(task)}
 
 
 def tell_bias(kept: Kept) -> str:
@@ -65,8 +63,8 @@ def _by_task(kept: Kept) -> dict[str, dict[int, dict[str, Any]]]:
     """The runs of each task, by their seeds."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for key, run in kept.items():
-        _, task, seed = key.split(" | ")
-        found.setdefault(task, {})[int(seed)] = run
+        _, task, seed = parts(key)
+        found.setdefault(task, {})[seed] = run
     return found
 
 
@@ -92,7 +90,6 @@ def boundary_of_run(run: Path) -> dict[str, Any]:
     import torch
 
     from tsadapt.engine.saved import load_model
-    from tsadapt.engine.task import make_task
 
     config = read_config(run / "config.toml")
     task, saved = make_task(config), load_model(run, torch.device("cpu"))
@@ -130,12 +127,12 @@ def draw_moons(kept: Kept, rows: list[Row], path: Path) -> None:
     """The boundaries of the first seed, a panel for each row."""
     from tsadapt.data.open import open_dataset
 
-    first = min(int(key.rsplit(" | ", 1)[1]) for key in kept)
+    first = min(parts(key).seed for key in kept)
     x, y = (open_dataset(f"moons:source-{first}").train, open_dataset(f"moons:target-{first}").train)
     assert x.y is not None
     panels: dict[str, Boundary] = {}
     for row in rows:
-        found = [run for key, run in kept.items() if key.startswith(f"{row.title} | ") and key.endswith(f" | {first}")]
+        found = [run for key, run in kept.items() if (parts(key).row, parts(key).seed) == (row.title, first)]
         if found:
             said = found[0]["boundary"]
             panels[f"{row.title}: {found[0]['accuracy']:.1f} % (seed {first})"] = Boundary(
@@ -149,30 +146,30 @@ def draw_planes(kept: Kept, rows: list[Row], path: Path) -> None:
     panels = {}
     for row in rows:
         for key, run in kept.items():
-            if key.startswith(f"{row.title} | "):
+            title, task, seed = parts(key)
+            if title == row.title:
                 plane = run["plane"]
-                _, task, seed = key.split(" | ")
-                title = f"{row.title}: {run['accuracy']:.1f} %\n{task}, seed {seed}"
+                title = f"{title}: {run['accuracy']:.1f} %\n{task}, seed {seed}"
                 panels[title] = (np.array(plane["source"]), np.array(plane["target"]))
     draw_plane(panels, path)
 
 
 def draw_surfaces(kept: Kept, rows: list[Row], path: Path) -> None:
-    """Accuracy over λ0 and β, a map for each task that has all its runs."""
-    points = {(row.settings["lambda0"], row.settings["beta"]): row.title for row in rows if "lambda0" in row.settings}
+    """Accuracy over λ0 and β, a map for each task that has all its runs; λ0 = 0 is mutual information alone."""
+    points = {
+        (row.settings.get("lambda0", 0), row.settings["beta"]): row.title for row in rows if "beta" in row.settings
+    }
     strengths, betas = (sorted({point[i] for point in points}) for i in (0, 1))
     surfaces = {}
-    for column in dict.fromkeys(key.split(" | ")[1] for key in kept):
+    for column in dict.fromkeys(parts(key).column for key in kept):
         by_row: dict[str, list[float]] = {}
         for key, run in kept.items():
-            if key.split(" | ")[1] == column:
-                by_row.setdefault(key.split(" | ")[0], []).append(run["accuracy"])
+            if parts(key).column == column:
+                by_row.setdefault(parts(key).row, []).append(run["accuracy"])
         found = {title: float(np.mean(values)) for title, values in by_row.items()}
-        if all(title in found for title in (*points.values(), "source-only")):
+        others = [row.title for row in rows if "beta" not in row.settings]
+        if all(title in found for title in (*points.values(), *others)):
             accuracy = np.array([[found[points[l0, beta]] for beta in betas] for l0 in strengths])
-            surfaces[column] = {
-                "rows": strengths, "columns": betas, "accuracy": accuracy, "chosen": None,
-                "source_only": found["source-only"],
-            }  # fmt: skip
+            surfaces[column] = Surface(strengths, betas, accuracy, {title: found[title] for title in others})
     if surfaces:
         draw_sensitivity(surfaces, path)

@@ -5,15 +5,36 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tsadapt.engine.files import write_json
 from tsadapt.errors import UserError
 
-__all__ = ["Kept", "Ledger"]
+__all__ = ["Kept", "Key", "Ledger", "parts"]
 
 Kept = dict[str, dict[str, Any]]
 """What was measured, by the keys of the jobs."""
+
+
+class Key(NamedTuple):
+    """Which run of a table: as text, its name in the file."""
+
+    row: str
+    column: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.row} | {self.column} | {self.seed}"
+
+
+def parts(key: str) -> Key:
+    """The row, column and seed of a name.
+
+    >>> parts("DANN +TSA | M → U | 0")
+    Key(row='DANN +TSA', column='M → U', seed=0)
+    """
+    row, column, seed = key.split(" | ")
+    return Key(row, column, int(seed))
 
 
 class Ledger:

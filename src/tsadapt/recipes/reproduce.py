@@ -1,5 +1,6 @@
 """A table or figure from its recipe: run or resume what is behind it, collect, and write it beside the paper's."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from tsadapt.engine.loop import NotFiniteError
 from tsadapt.engine.run import versions
 from tsadapt.errors import UserError, counted, unknown
 from tsadapt.recipes.catalogue import RECIPES, Recipe
-from tsadapt.recipes.ledger import Kept, Ledger
+from tsadapt.recipes.ledger import Kept, Ledger, parts
 from tsadapt.recipes.places import Place, missing, place_named
 from tsadapt.recipes.published import Published, published
 from tsadapt.recipes.rows import Row
@@ -20,7 +21,7 @@ from tsadapt.recipes.sections import (
     MEASURES,
     made_by,
     not_run_told,
-    other_seeds_told,
+    others_told,
     selected_table,
     settings_of,
     with_runs,
@@ -62,6 +63,8 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
     if not asked.only_collect:
         _say_absent(jobs)
         if recipe.alone is not None:
+            if asked.jobs > 1:
+                print(f"{name} makes its runs one after the other: --jobs {asked.jobs} is not used.", file=sys.stderr)
             _alone(recipe, jobs, ledger, folder, partial(_beside, recipe, asked, place, stem), asked.quick)
         else:
             run_jobs(jobs, ledger, folder / "work", asked.jobs, recipe.measure)
@@ -72,13 +75,15 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
     kept = {job.key: ledger.runs[job.key] for job in whole if _is_of(job, ledger.runs, recipe, asked.quick)}
     if not kept:
         _nothing_kept(name, jobs, ledger)
-    ledger.settings = settings_of([job for job in whole if job.key in kept])
+    ledger.settings = settings_of(_with_other_seeds(recipe, asked, place, all_columns, whole, ledger.runs))
+    ledger.said["command"] = command = _beyond(command, recipe, asked, place, whole, all_columns)
     paper = published().get(name) if _is_at_home(recipe, asked) else None
     picture = folder / f"{stem}.png"
     sections = _numbers(name, recipe, place, whole, all_columns, kept, paper, picture)
     if recipe.extra is not None:
-        done = [c for c in all_columns if any(f" | {c} | " in key for key in kept)]
-        text, extra = recipe.extra(place, recipe.rows, done, kept, ledger.extra, not asked.only_collect)
+        there = {parts(key).column for key in kept}
+        done = [c for c in all_columns if c in there]
+        text, extra = recipe.extra(place, recipe.rows, done, kept, ledger.extra, not asked.only_collect, paper)
         sections.append(text)
         if extra != ledger.extra:
             ledger.replace_extra(extra)
@@ -103,7 +108,7 @@ def reproduce(name: str, asked: Asked, out: Path, command: str) -> list[Path]:
         paper.note if paper is not None else "",
         rows_told(kept),
         not_run_told({job.key: ledger.not_run[job.key] for job in whole if job.key in ledger.not_run}),
-        other_seeds_told(whole, ledger.runs),
+        others_told(whole, ledger.runs),
         made,
     ]
     page = folder / f"{stem}.md"
@@ -137,12 +142,34 @@ def _whole(
 
     Its seeds are the recipe's, unless others were asked for.
     """
-    there = [key.split(" | ")[1] for key in (*(job.key for job in jobs), *kept)]
+    there = [*(job.column for job in jobs), *(parts(key).column for key in kept)]
     columns = dict.fromkeys([*columns_of(recipe, asked, place), *(c for c in there if c in place.tasks)])
     seeds = recipe.seeds[:1] if asked.quick else recipe.seeds
     if not {*asked.seeds} <= {*seeds}:
         seeds = asked.seeds
     return make_jobs(place, recipe.rows, columns, sorted(seeds)), [*columns]
+
+
+def _with_other_seeds(
+    recipe: Recipe, asked: Asked, place: Place, columns: list[str], whole: list[Job], kept: Kept
+) -> list[Job]:
+    """The jobs of all that is kept with today's settings, also of seeds that the table does not have."""
+    seeds = {job.seed for job in whole} | {parts(key).seed for key in kept}
+    return [
+        job for job in make_jobs(place, recipe.rows, columns, sorted(seeds)) if _is_of(job, kept, recipe, asked.quick)
+    ]
+
+
+def _beyond(
+    command: str, recipe: Recipe, asked: Asked, place: Place, whole: list[Job], columns: list[str]
+) -> str:  # fmt: skip
+    """The command with the seeds and tasks that it would not have by itself."""
+    seeds = sorted({job.seed for job in whole})
+    if not {*seeds} <= {*recipe.seeds}:
+        command += f" --seeds {' '.join(map(str, seeds))}"
+    if not {*columns} <= {*columns_of(recipe, asked, place)}:
+        command += f" --columns {shlex.join(columns)}"
+    return command
 
 
 def _is_of(job: Job, kept: Kept, recipe: Recipe, quick: bool) -> bool:

@@ -53,6 +53,7 @@ MEMORY = [
 SHARES = (0.2, 0.4, 0.6, 0.8)
 STRESS = [
     Row("ρ = 0%, source-only", {}, "ρ = 0%"),
+    *(Row(f"ρ = {s:.0%}, uniform draw, +MI alone", {**MI, "target_share": s}) for s in SHARES),
     *(Row(f"ρ = {s:.0%}, uniform draw", {**TSA, "target_share": s}) for s in SHARES),
     *(
         Row(

@@ -5,11 +5,11 @@ from collections import Counter
 from typing import Any
 
 from tsadapt.errors import counted
-from tsadapt.recipes.ledger import Kept
+from tsadapt.recipes.ledger import Kept, parts
 from tsadapt.recipes.rows import Row
 from tsadapt.recipes.table import AVERAGE, Cell, Job, cells
 
-__all__ = ["MEASURES", "made_by", "not_run_told", "other_seeds_told", "selected_table", "settings_of", "with_runs"]
+__all__ = ["MEASURES", "made_by", "not_run_told", "others_told", "selected_table", "settings_of", "with_runs"]
 
 MEASURES = {"accuracy": "Target accuracy", "mean_class_accuracy": "Mean of the target's class accuracies"}
 
@@ -55,11 +55,15 @@ def not_run_told(not_run: dict[str, str]) -> str:
     return "Not run: " + "; ".join(f"{counted(n, 'run')}, {why}" for why, n in reasons.items()) + "." if reasons else ""
 
 
-def other_seeds_told(whole: list[Job], kept: Kept) -> str:
-    """Which other seeds the file has."""
+def others_told(whole: list[Job], kept: Kept) -> str:
+    """What else the file has: runs of other seeds, and of settings or titles that the table no longer has."""
+    now = {job.key: job.config.hash() for job in whole}
     seeds = {job.seed for job in whole}
-    others = sorted({int(key.rsplit(" | ", 1)[1]) for key in kept} - seeds)
-    return f"Kept beside this table: runs of seed {', '.join(map(str, others))}." if others else ""
+    others = sorted({parts(key).seed for key in kept} - seeds)
+    old = sum(now.get(key) != run["hash"] for key, run in kept.items() if parts(key).seed in seeds)
+    told = [f"runs of seed {', '.join(map(str, others))}"] * bool(others)
+    told += [f"{counted(old, 'run')} of former settings or titles"] * bool(old)
+    return f"Kept beside this table: {' and '.join(told)}." if told else ""
 
 
 def made_by(command: str, stem: str, kept: Kept, whole: int) -> str:

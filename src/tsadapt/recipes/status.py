@@ -28,17 +28,28 @@ def status_lines() -> list[str]:
     for name, recipe in RECIPES.items():
         lines.append(f"{name:<19} {recipe.what}")
         places = [recipe.home, *(p for p in recipe.only or PLACES if p not in (recipe.home, "moons"))]
-        said = {}
-        for where in places:
-            place, columns = PLACES[where], columns_of(recipe, Asked(on=where), PLACES[where])
-            here = [c for c in columns if not any(missing(n.format(seed=0)) for n in place.tasks[c])]
-            if here:
-                part = "" if len(here) == len(columns) else f", {len(here)} of {len(columns)} tasks"
-                said[where] = f"{expected_time(recipe, place, here)}{part}"
-        home = said.pop(recipe.home, "data not here")
+        told = {where: _there(recipe, where) for where in places}
+        home = told.pop(recipe.home) or "data not here"
         lines.append(f"{'':<19} {PLACES[recipe.home].title}: {home}")
-        if said:
-            lines.append(f"{'':<19} " + " · ".join(f"--on {where}: {text}" for where, text in said.items()))
+        there = [f"--on {where}: {text}" for where, text in told.items() if text]
+        if there:
+            lines.append(f"{'':<19} " + " · ".join(there))
+    lines += [
+        "",
+        "* needs a backbone's weights, which are downloaded unless --weights names their file. With --frozen,"
+        " photographs are trained on features of the backbone, computed once: another protocol, much faster.",
+        "Where data is not here, tsadapt reproduce NAME says what to put where.",
+    ]
     if not os.environ.get("TSADAPT_DATA"):
         lines.append("TSADAPT_DATA is not set: only data that comes with the packages was looked for.")
     return lines
+
+
+def _there(recipe: Recipe, where: str) -> str:
+    """About how long it takes with the data that is here, and how much of it that is; empty if none is."""
+    place, columns = PLACES[where], columns_of(recipe, Asked(on=where), PLACES[where])
+    here = [c for c in columns if not any(missing(n.format(seed=0)) for n in place.tasks[c])]
+    if not here:
+        return ""
+    part = "" if len(here) == len(columns) else f", {len(here)} of {len(columns)} tasks"
+    return f"{expected_time(recipe, place, here)}{part}{'*' * ('backbone' in place.settings)}"

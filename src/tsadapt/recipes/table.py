@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tsadapt.config import RunConfig, read_config
+from tsadapt.engine.task import Task
 from tsadapt.errors import counted
-from tsadapt.recipes.ledger import Kept, Ledger
+from tsadapt.recipes.ledger import Kept, Key, Ledger, parts
 from tsadapt.recipes.places import Place, image_size, missing
 from tsadapt.recipes.published import Published
 from tsadapt.recipes.rows import Row
@@ -24,6 +25,7 @@ __all__ = [
     "absent",
     "cells",
     "data_of_run",
+    "data_of_task",
     "make_jobs",
     "rows_told",
     "run_jobs",
@@ -51,7 +53,7 @@ class Job:
     @property
     def key(self) -> str:
         """Its name in the file of results."""
-        return f"{self.row} | {self.column} | {self.seed}"
+        return str(Key(self.row, self.column, self.seed))
 
 
 def make_jobs(place: Place, rows: Iterable[Row], columns: Iterable[str], seeds: Iterable[int]) -> list[Job]:
@@ -146,26 +148,37 @@ def data_of_run(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     data, config = json.loads(path.read_text(encoding="utf-8"))["data"], read_config(folder / "config.toml")
+    return _data(config, {role: (data[role]["rows"], data[role][part]) for role, part in PARTS})
+
+
+def data_of_task(task: Task) -> dict[str, Any]:
+    """The same of a task that leaves no folder."""
+    source, target = task.source.train, task.target.train
+    found = {
+        "source": (len(source), source.fingerprint()),
+        "target": (len(target), task.target.test.fingerprint()),
+    }
+    return _data(task.config, found)
+
+
+def _data(config: RunConfig, found: dict[str, tuple[int, str]]) -> dict[str, Any]:
     sizes = {"source": image_size(config.source), "target": image_size(config.target)}
     return {
-        "data": {
-            role: {"rows": data[role]["rows"], "fingerprint": data[role][part], "images": sizes[role]}
-            for role, part in PARTS
-        }
+        "data": {role: {"rows": n, "fingerprint": said, "images": sizes[role]} for role, (n, said) in found.items()}
     }
 
 
 def rows_told(kept: Kept) -> str:
     """How many rows each task was trained on, and a warning where runs of one task and seed had other data."""
     sizes: dict[str, list[tuple[int, int]]] = {}
-    prints: dict[str, set[str]] = {}
+    prints: dict[tuple[str, int], set[str]] = {}
     images: dict[str, list[str]] = {}
     for key, run in kept.items():
         if "data" in run:
             source, target = run["data"]["source"], run["data"]["target"]
-            column = key.split(" | ")[1]
+            _, column, seed = parts(key)
             sizes.setdefault(column, []).append((source["rows"], target["rows"]))
-            prints.setdefault(key.partition(" | ")[2], set()).add(source["fingerprint"] + target["fingerprint"])
+            prints.setdefault((column, seed), set()).add(source["fingerprint"] + target["fingerprint"])
             images[column] = [f" of {role['images']}" if role["images"] else "" for role in (source, target)]
     if not sizes:
         return ""
@@ -216,8 +229,7 @@ def cells(
     table: dict[str, dict[str, Cell]] = {}
     for row in rows:
         by_seed = {
-            seed: [measure(kept.get(Job(row.title, column, seed, jobs[0].config).key, {})) for column in columns]
-            for seed in seeds
+            seed: [measure(kept.get(str(Key(row.title, column, seed)), {})) for column in columns] for seed in seeds
         }
         found = {c: [v[i] for v in by_seed.values() if v[i] is not None] for i, c in enumerate(columns)}
         if len(columns) > 1:

@@ -12,6 +12,7 @@ from tsadapt.engine.files import write_atomically
 
 __all__ = [
     "Boundary",
+    "Surface",
     "as_pixels",
     "draw_boundaries",
     "draw_comparison",
@@ -50,11 +51,19 @@ def draw_comparison(runs: dict[str, dict[str, Any]], classes: tuple[str, ...], t
     write_figure(figure, path)
 
 
-def draw_sensitivity(surfaces: dict[str, dict[str, Any]], path: Path) -> None:
-    """Target accuracy over λ0 and β, a map for each task, the chosen place framed.
+@dataclass(frozen=True)
+class Surface:
+    """Target accuracies (%) over λ0 (rows) and β (columns), those of other runs by name, and the chosen place."""
 
-    A surface has `rows` (λ0), `columns` (β), `accuracy` (%), `chosen` (a place, or None) and `source_only` (%).
-    """
+    strengths: list[float]
+    betas: list[float]
+    accuracy: np.ndarray
+    beside: dict[str, float]
+    chosen: tuple[int, int] | None = None
+
+
+def draw_sensitivity(surfaces: dict[str, Surface], path: Path) -> None:
+    """Target accuracy over λ0 and β, a map for each task, the chosen place framed."""
     from matplotlib.patches import Rectangle
 
     plt = pyplot()
@@ -62,19 +71,20 @@ def draw_sensitivity(surfaces: dict[str, dict[str, Any]], path: Path) -> None:
         1, len(surfaces), figsize=(3.3 * len(surfaces), 3.8), layout="constrained", squeeze=False
     )
     for axis, (task, surface) in zip(axes[0], surfaces.items(), strict=True):
-        accuracy = surface["accuracy"]
+        accuracy = surface.accuracy
         axis.imshow(accuracy, cmap="Blues", origin="lower", aspect="auto")
         dark = accuracy.min() + 0.6 * np.ptp(accuracy)
         for (i, j), value in np.ndenumerate(accuracy):
             axis.text(
                 j, i, f"{value:.1f}", ha="center", va="center", color="white" if value > dark else "black", size=8
             )
-        if surface["chosen"] is not None:
-            i, j = surface["chosen"]
+        if surface.chosen is not None:
+            i, j = surface.chosen
             axis.add_patch(Rectangle((j - 0.48, i - 0.48), 0.96, 0.96, fill=False, edgecolor="#e65100", linewidth=2.5))
-        axis.set_xticks(range(len(surface["columns"])), surface["columns"])
-        axis.set_yticks(range(len(surface["rows"])), surface["rows"])
-        axis.set(xlabel="β", ylabel="λ₀", title=f"{task}\nsource-only {surface['source_only']:.1f}")
+        axis.set_xticks(range(len(surface.betas)), map(str, surface.betas))
+        axis.set_yticks(range(len(surface.strengths)), map(str, surface.strengths))
+        beside = ", ".join(f"{name} {value:.1f}" for name, value in surface.beside.items())
+        axis.set(xlabel="β", ylabel="λ₀", title=f"{task}\n{beside}")
     write_figure(figure, path)
 
 

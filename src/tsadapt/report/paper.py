@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tsadapt.engine.files import write_atomically
+from tsadapt.report.figures import pyplot, write_figure
 
 __all__ = ["Value", "draw_rows", "markdown_table", "stamp"]
 
@@ -55,18 +56,13 @@ def _ours(cell: Value, digits: int) -> str:
 
 def draw_rows(table: Mapping[str, Mapping[str, Any]], title: str, path: Path) -> None:
     """Every column of a table as a panel: a dot with its deviation for each of our rows, a ring for the paper's."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
     rows = [*table]
     columns = [c for c in next(iter(table.values())) if any(table[r][c].mean is not None for r in rows)]
     if not columns:
         return
     wide = min(len(columns), 4)
     high = -(-len(columns) // wide)
-    figure, axes = plt.subplots(
+    figure, axes = pyplot().subplots(
         high, wide, figsize=(2.2 + 2.6 * wide, high * (1.1 + 0.27 * len(rows))), layout="constrained", squeeze=False,
         sharey=True,
     )  # fmt: skip
@@ -85,10 +81,7 @@ def draw_rows(table: Mapping[str, Mapping[str, Any]], title: str, path: Path) ->
         axis.spines[["top", "right"]].set_visible(False)
     rings = ", rings: the paper" if any(table[r][c].paper is not None for r in rows for c in columns) else ""
     figure.suptitle("\n".join(textwrap.wrap(f"{title} (dots: ours{rings})", 22 + 26 * wide)), fontsize=10)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=110, format="png")
-    plt.close(figure)
-    write_atomically(path, buffer.getvalue())
+    write_figure(figure, path)
 
 
 def stamp(path: Path, text: str) -> None:
