@@ -39,7 +39,8 @@ def in_short(found: dict[Path, dict[str, Any]]) -> str:
         "| | base | runs of each | plain | +MI | +TSA | +TSA less +MI |",
         "|---|---|---|---|---|---|---|",
     ]
-    for one in compared.values():
+    order = [*TITLES.values()]
+    for one in sorted(compared.values(), key=lambda one: (one.title, order.index(one.base))):
         spread = f" ± {stdev(one.less):.1f}" if one.runs > 1 else ""
         means = " | ".join(f"{value:.1f}" for value in one.means)
         lines.append(f"| {one.title} | {one.base} | {one.runs} | {means} | {mean(one.less):+.1f}{spread} |")
