@@ -90,7 +90,9 @@ def test_order_links_and_summary(tmp_path):
     assert "not ours" not in text
     assert "Not measured yet: table1 (Office-Home, twelve tasks); table2" in text
     assert "In short: in 1 of 1 cases +TSA is above +MI." in text
-    assert "| table4, digits | DANN | 2 | 75.0 | 85.0 | 86.0 | +1.0 ± 2.8 |" in text  # +3 and -1
+    assert (
+        "| table4, digits (range of settings: oracle) | DANN | 2 | 75.0 | 85.0 | 86.0 | +1.0 ± 2.8 |" in text
+    )  # +3 and -1
 
 
 def test_the_summary_is_of_the_most_runs_under_each_protocol(tmp_path):

@@ -75,7 +75,7 @@ def _compare(stem: str, said: dict[str, Any], base: str) -> _Compared | None:
     if not common:
         return None
     plain, mi, tsa = ([values[task] for task in common] for values in three)
-    oracle = " (settings: an oracle's choice)" if place is not None and place.oracle_settings else ""
+    oracle = f" ({place.oracle})" if place is not None and place.oracle else ""
     less = tuple(a - b for a, b in zip(tsa, mi, strict=True))
     return _Compared(f"{stem}, {said['data']}{oracle}", base, (mean(plain), mean(mi), mean(tsa)), less)
 
