@@ -67,6 +67,27 @@ def test_what_is_kept_is_not_run_again_even_without_its_folder(tiny, capsys):
     assert "mean ± deviation over 3 seeds" in page
 
 
+def test_each_run_is_kept_as_soon_as_it_is_over(tiny, monkeypatch, capsys):
+    seen = []
+
+    def stopped_at_the_second(folder):
+        seen.append(folder.name)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setitem(RECIPES, "table5", replace(RECIPES["table5"], measure=stopped_at_the_second))
+    asked = Asked(on="tiny", seeds=(0,), columns=("A → B",), rows=("DANN", "DANN +MI", "DANN +TSA"))
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("table5", asked, tiny / "out", "it")
+    assert [*kept(tiny / "out", "table5-on-tiny")["runs"]] == ["DANN | A → B | 0"]
+    capsys.readouterr()
+    reproduce("table5", asked, tiny / "out", "it")
+    assert len(kept(tiny / "out", "table5-on-tiny")["runs"]) == 3
+    assert len(seen) == 4  # the second was trained once, and looked at again
+    assert "1 run to do" in capsys.readouterr().err
+
+
 def test_nothing_that_was_measured_is_thrown_away(tiny, monkeypatch):
     asked = Asked(on="tiny", seeds=(5,), columns=("A → B",), rows=("DANN",))
     page = reproduce("table5", asked, tiny / "out", "it")[-1].read_text()

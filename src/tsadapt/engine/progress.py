@@ -1,12 +1,14 @@
 """Progress for people: a bar on a terminal, a line now and then elsewhere."""
 
+import math
 import sys
 import time
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
 __all__ = ["StepProgress"]
 
@@ -22,14 +24,14 @@ class StepProgress:
 
     def __init__(self, total: int, done: int = 0, quiet: bool = False, what: str = "step") -> None:
         self.total, self.start, self.done, self.quiet, self.what = total, done, done, quiet, what
-        self.began = time.monotonic()
+        self.began = self.last = time.monotonic()
         self.said = self.began - QUIET_SECONDS + 10  # the first line soon, so that it is known to work
         self.text = ""
         self.bar: Progress | None = None
         if sys.stderr.isatty() and not quiet:
             columns = (
                 TextColumn(what), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
-                TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[text]}"),
+                _TimeLeft(self), TextColumn("{task.fields[text]}"),
             )  # fmt: skip
             self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self.task = self.bar.add_task("", total=total, completed=done, rate="", text="")
@@ -47,7 +49,7 @@ class StepProgress:
 
     def advance(self, step: int, logged: dict[str, Any] | None = None) -> None:
         """Say that a step is done, and what was logged at it."""
-        self.done = step
+        self.done, self.last = step, time.monotonic()
         if logged is not None:
             self.text = _short(logged)
             room = 0 if self.bar is None else self.bar.console.width - BAR_WIDTH
@@ -58,16 +60,48 @@ class StepProgress:
                 self.bar.update(self.task, completed=step, rate=_per_second(self.rate), text=self.text)
         elif not self.quiet and time.monotonic() - self.said >= QUIET_SECONDS:
             self.said = time.monotonic()
-            left = (self.total - step) / max(self.rate, 1e-9)
             text = f", {self.text}" if self.text else ""
             print(
-                f"{self.what} {step}/{self.total}, {_per_second(self.rate)}, {left:.0f} s left{text}", file=sys.stderr
+                f"{self.what} {step}/{self.total}, {_per_second(self.rate)}, {_clock(self.left)} left{text}",
+                file=sys.stderr,
             )
 
     @property
     def rate(self) -> float:
         """Steps a second since the start."""
-        return (self.done - self.start) / max(time.monotonic() - self.began, 1e-9)
+        return (self.done - self.start) / max(self.last - self.began, 1e-9)
+
+    @property
+    def left(self) -> float:
+        """Seconds until all is done, at that rate; nan while nothing is."""
+        if self.done == self.start:
+            return math.nan
+        return max((self.total - self.done) / self.rate - (time.monotonic() - self.last), 0.0)
+
+
+class _TimeLeft(ProgressColumn):
+    """Rich's own forgets how fast things went after half a minute, and a run takes longer."""
+
+    max_refresh = 0.5
+
+    def __init__(self, progress: StepProgress) -> None:
+        super().__init__()
+        self.progress = progress
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{_clock(self.progress.left)} left")
+
+
+def _clock(seconds: float) -> str:
+    """Hours, minutes and seconds.
+
+    >>> _clock(75), _clock(7321.4), _clock(math.nan)
+    ('1:15', '2:02:01', '-:--')
+    """
+    if math.isnan(seconds):
+        return "-:--"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
 def _per_second(rate: float) -> str:

@@ -68,50 +68,33 @@ def make_jobs(place: Place, rows: Iterable[Row], columns: Iterable[str], seeds: 
 
 
 def run_jobs(jobs: list[Job], ledger: Ledger, work: Path, side_by_side: int, measure: Measure | None) -> None:
-    """Train what is missing, and enter what is done, and why the rest is not.
+    """Train what is missing, and enter each run as soon as it is over: what it gave, or why it failed.
 
     Several tables share runs: a folder of `work` is named by its config. What is kept already is not run again, even if
     its folder is gone, unless its settings changed since.
     """
-
-    def there(job: Job) -> bool:
-        return bool(ledger.runs.get(job.key, {}).get("hash") == job.config.hash())
-
-    todo = [job for job in jobs if not there(job) and not absent(job)]
     by_folder: dict[Path, list[Job]] = {}
-    for job in todo:
-        by_folder.setdefault(work / "runs" / job.config.hash(), []).append(job)
+    for job in jobs:
+        name = job.config.hash()
+        if ledger.runs.get(job.key, {}).get("hash") != name and not absent(job):
+            by_folder.setdefault(work / "runs" / name, []).append(job)
 
-    def collect() -> None:
-        for folder, those in by_folder.items():
-            if (folder / "metrics.json").exists():
-                for job in those:
-                    if not there(job):
-                        ledger.add(job.key, _kept(job, folder, measure))
+    def enter(one: Planned, why: str = "") -> None:
+        those = by_folder[one.out]
+        if why:
+            ledger.explain({job.key: why for job in those})
+        else:
+            for job in those:
+                ledger.add(job.key, _kept(job, one.out, measure))
         ledger.save()
 
-    if todo:
-        print(f"{counted(len(by_folder), 'run')} to do in {work / 'runs'} …", file=sys.stderr, flush=True)
-    try:
-        for some in _groups([*by_folder], side_by_side):
-            failed = run_all(
-                [Planned({}, by_folder[folder][0].config, folder) for folder in some],
-                side_by_side,
-                quiet=len(by_folder) > len(some),
-            )
-            ledger.explain({job.key: why for folder, why in failed.items() for job in by_folder[folder]})
-            collect()
-            if len(by_folder) > len(some):
-                print(f"{sum(map(there, jobs))} of {len(jobs)} runs", file=sys.stderr, flush=True)
-    finally:
-        if by_folder:
-            collect()
-
-
-def _groups(folders: list[Path], size: int) -> list[list[Path]]:
-    """So many at once that results are kept every so often."""
-    step = max(4 * size, 4)
-    return [folders[i : i + step] for i in range(0, len(folders), step)]
+    planned = [Planned({}, those[0].config, folder) for folder, those in by_folder.items()]
+    for one in planned:
+        if one.done:  # trained by a call that was stopped before it could say so
+            enter(one)
+    if left := [one for one in planned if not one.done]:
+        print(f"{counted(len(left), 'run')} to do in {work / 'runs'} …", file=sys.stderr, flush=True)
+        run_all(left, side_by_side, ended=enter)
 
 
 def absent(job: Job) -> str:

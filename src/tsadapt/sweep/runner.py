@@ -6,7 +6,7 @@ import os
 import signal
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -43,10 +43,12 @@ def run_all(
     quiet: bool = False,
     judged_by: dict[str, Any] | None = None,
     how: How = AS_USUAL,
+    ended: Callable[[Planned, str], None] | None = None,
 ) -> dict[Path, str]:
     """Train every run that is not done; why those failed that did, by their folders. Ctrl-C saves and stops all.
 
-    One that is done, but judged by other labels than `judged_by`, is judged again.
+    One that is done, but judged by other labels than `judged_by`, is judged again. `ended` is told of each that was
+    trained, as soon as it is over, and why it failed (or nothing).
     """
     todo = [one for one in planned if how.overwrite or not one.done or judged_by not in (None, one.judged_by)]
     failed: dict[Path, str] = {}
@@ -55,6 +57,8 @@ def run_all(
         for one, why in outcomes:
             if why:
                 failed[one.out] = why
+            if ended is not None:
+                ended(one, why)
             progress.advance(progress.done + 1, {})
     return failed
 
