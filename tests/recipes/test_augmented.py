@@ -25,7 +25,7 @@ SHORT = {
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("augmented")
-    return out, reproduce("figure-augmented", Asked(quick=True, steps=4), out, "it")
+    return out, reproduce("figure-augmented", Asked(quick=True, steps=4), out)
 
 
 def test_the_small_form_of_the_picture(made):
@@ -53,7 +53,7 @@ def test_generator_and_run_are_found_again(made, capsys):
     before = {path: path.stat().st_mtime_ns for path in (out / "quick" / "work" / "generators").rglob("*.pt")}
     kept = out / "quick" / "figure-augmented.json"
     kept.unlink()
-    reproduce("figure-augmented", Asked(quick=True, steps=4), out, "it")
+    reproduce("figure-augmented", Asked(quick=True, steps=4), out)
     assert before
     assert before == {path: path.stat().st_mtime_ns for path in (out / "quick" / "work" / "generators").rglob("*.pt")}
     assert "done already" in capsys.readouterr().err
@@ -138,10 +138,10 @@ def test_features_have_no_images_to_draw(tmp_path, monkeypatch):
 def test_a_picture_made_otherwise_is_made_again(made, monkeypatch, capsys):
     out, _ = made
     again = Asked(quick=True, steps=4)
-    reproduce("figure-augmented", again, out, "it")
+    reproduce("figure-augmented", again, out)
     assert "source-only +TSA |" not in capsys.readouterr().err
     monkeypatch.setattr(augmented, "QUICK", replace(augmented.QUICK, restarts=1))
-    path = reproduce("figure-augmented", again, out, "it")[0]
+    path = reproduce("figure-augmented", again, out)[0]
     assert "source-only +TSA |" in capsys.readouterr().err
     run = next(iter(json.loads(path.read_text())["runs"].values()))
     assert run["settings"]["restarts"] == 1

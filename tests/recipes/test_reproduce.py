@@ -20,14 +20,14 @@ def kept(folder, stem):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_and_figure_is_made(tiny, name):
-    written = reproduce(name, Asked(on="tiny", seeds=(0,), columns=("A → B",)), tiny / "out", "the command")
+    written = reproduce(name, Asked(on="tiny", seeds=(0,), columns=("A → B",)), tiny / "out")
     assert {path.suffix for path in written} == {".json", ".md", ".png"}
     page, said = written[-1].read_text(), kept(tiny / "out", f"{name}-on-tiny")
     assert len(said["runs"]) == len(RECIPES[name].rows)
     for row in RECIPES[name].rows:
         assert f"| {row.title} |" in page
     assert "· the paper" not in page  # its numbers are of other data
-    assert "`the command` in part" in page
+    assert f"`tsadapt reproduce {name} --on tiny` in part" in page
     assert f" {len(RECIPES[name].rows)} of " in page
     assert all(run["hash"] and run["versions"] for run in said["runs"].values())
 
@@ -35,7 +35,7 @@ def test_every_table_and_figure_is_made(tiny, name):
 @pytest.mark.parametrize("name", ["figure-moons", "figure-bias"])
 def test_figures_with_work_of_their_own(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    written = reproduce(name, Asked(quick=True, steps=None if name == "figure-bias" else 4), tmp_path / "out", "it")
+    written = reproduce(name, Asked(quick=True, steps=None if name == "figure-bias" else 4), tmp_path / "out")
     assert written[0].parent.name == "quick"
     assert any(path.suffix == ".png" and path.stat().st_size > 5000 for path in written)
     run = next(iter(kept(tmp_path / "out" / "quick", name)["runs"].values()))
@@ -48,12 +48,12 @@ def test_figures_with_work_of_their_own(tmp_path, monkeypatch, name):
 
 def test_what_is_kept_is_not_run_again_even_without_its_folder(tiny, capsys):
     asked = Asked(on="tiny", seeds=(0,), columns=("A → B",), rows=("DANN", "DANN +TSA"))
-    reproduce("table5", asked, tiny / "out", "it")
+    reproduce("table5", asked, tiny / "out")
     before = kept(tiny / "out", "table5-on-tiny")["runs"]
     for path in sorted((tiny / "out" / "work").rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
     capsys.readouterr()
-    reproduce("table5", replace(asked, seeds=(0, 1)), tiny / "out", "it")
+    reproduce("table5", replace(asked, seeds=(0, 1)), tiny / "out")
     after = kept(tiny / "out", "table5-on-tiny")["runs"]
     assert len(after) == 4
     assert all(after[key] == run for key, run in before.items())
@@ -63,7 +63,7 @@ def test_what_is_kept_is_not_run_again_even_without_its_folder(tiny, capsys):
     assert "(2 of 3 seeds)" in page
     assert "Not run at all: rows source-only, DANN +TSA without Δμ, " in page
     assert "; tasks B → C.\n" in page
-    assert "`it` in part (all of it is 48 runs)" in page
+    assert "`tsadapt reproduce table5 --on tiny` in part (all of it is 48 runs)" in page
     assert "mean ± deviation over 3 seeds" in page
 
 
@@ -79,10 +79,10 @@ def test_each_run_is_kept_as_soon_as_it_is_over(tiny, monkeypatch, capsys):
     monkeypatch.setitem(RECIPES, "table5", replace(RECIPES["table5"], measure=stopped_at_the_second))
     asked = Asked(on="tiny", seeds=(0,), columns=("A → B",), rows=("DANN", "DANN +MI", "DANN +TSA"))
     with pytest.raises(KeyboardInterrupt):
-        reproduce("table5", asked, tiny / "out", "it")
+        reproduce("table5", asked, tiny / "out")
     assert [*kept(tiny / "out", "table5-on-tiny")["runs"]] == ["DANN | A → B | 0"]
     capsys.readouterr()
-    reproduce("table5", asked, tiny / "out", "it")
+    reproduce("table5", asked, tiny / "out")
     assert len(kept(tiny / "out", "table5-on-tiny")["runs"]) == 3
     assert len(seen) == 4  # the second was trained once, and looked at again
     assert "1 run to do" in capsys.readouterr().err
@@ -90,39 +90,39 @@ def test_each_run_is_kept_as_soon_as_it_is_over(tiny, monkeypatch, capsys):
 
 def test_nothing_that_was_measured_is_thrown_away(tiny, monkeypatch):
     asked = Asked(on="tiny", seeds=(5,), columns=("A → B",), rows=("DANN",))
-    page = reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
+    page = reproduce("table5", asked, tiny / "out")[-1].read_text()
     assert " 1 of 16 runs are there." in page  # asked for, this seed is the table's
-    assert "Made by `it --seeds 5` in part" in page
-    page = reproduce("table5", replace(asked, seeds=(0,), columns=("B → C",)), tiny / "out", "it")[-1].read_text()
+    assert "Made by `tsadapt reproduce table5 --on tiny --seeds 5` in part" in page
+    page = reproduce("table5", replace(asked, seeds=(0,), columns=("B → C",)), tiny / "out")[-1].read_text()
     assert set(kept(tiny / "out", "table5-on-tiny")["runs"]) == {"DANN | A → B | 5", "DANN | B → C | 0"}
     assert " 1 of 48 runs are there." in page
     assert "(1 of 3 seeds)" in page
     assert "Kept beside this table: runs of seed 5." in page
-    assert "Made by `it` in part" in page
+    assert "Made by `tsadapt reproduce table5 --on tiny` in part" in page
     # The settings of both are in the file, and none is taken for a former one.
     assert len(kept(tiny / "out", "table5-on-tiny")["settings"]["of_each"]) == 2
     monkeypatch.setitem(RECIPES, "table5", replace(RECIPES["table5"], columns=("A → B",)))
-    page = reproduce("table5", replace(asked, columns=("B → C",), seeds=(0,)), tiny / "out", "it")[-1].read_text()
-    assert "Made by `it --columns 'A → B' 'B → C'` in part" in page
+    page = reproduce("table5", replace(asked, columns=("B → C",), seeds=(0,)), tiny / "out")[-1].read_text()
+    assert "Made by `tsadapt reproduce table5 --on tiny --columns 'A → B' 'B → C'` in part" in page
 
 
 def test_extras_are_measured_anew_for_other_runs(tiny):
     asked = Asked(on="tiny", seeds=(0,), columns=("B → C",), rows=("source-only",))
-    reproduce("table-samples", asked, tiny / "out", "it")
+    reproduce("table-samples", asked, tiny / "out")
     first = kept(tiny / "out", "table-samples-on-tiny")["extra"]
-    reproduce("table-samples", asked, tiny / "out", "it")
+    reproduce("table-samples", asked, tiny / "out")
     assert kept(tiny / "out", "table-samples-on-tiny")["extra"] == first
-    reproduce("table-samples", replace(asked, columns=("A → B",)), tiny / "out", "it")
+    reproduce("table-samples", replace(asked, columns=("A → B",)), tiny / "out")
     assert kept(tiny / "out", "table-samples-on-tiny")["extra"]["of"] != first["of"]
 
 
 def test_data_that_changed_is_told(tiny):
     asked = Asked(on="tiny", seeds=(0,), columns=("A → B",), rows=("DANN",))
-    reproduce("table5", asked, tiny / "out", "it")
+    reproduce("table5", asked, tiny / "out")
     with np.load("a.npz") as file:
         x, y = file["x"], file["y"]
     np.savez("a.npz", x=x + 1, y=y)
-    written = reproduce("table5", replace(asked, rows=("DANN +MI",)), tiny / "out", "it")
+    written = reproduce("table5", replace(asked, rows=("DANN +MI",)), tiny / "out")
     assert "The data of a task changed" in written[-1].read_text()
     assert "A → B 45 + 45" in written[-1].read_text()
 
@@ -138,23 +138,23 @@ def test_figures_are_refused_where_they_cannot_be_made(tmp_path, monkeypatch, ca
 
 def test_a_changed_setting_is_run_again(tiny, monkeypatch):
     asked = Asked(on="tiny", seeds=(0,), columns=("A → B",), rows=("DANN",))
-    reproduce("table5", asked, tiny / "out", "it")
+    reproduce("table5", asked, tiny / "out")
     first = kept(tiny / "out", "table5-on-tiny")["runs"]["DANN | A → B | 0"]
     monkeypatch.setitem(PLACES, "tiny", replace(PLACES["tiny"], settings={**PLACES["tiny"].settings, "lr": 0.03}))
-    page = reproduce("table5", replace(asked, rows=("DANN +MI",)), tiny / "out", "it")[-1].read_text()
+    page = reproduce("table5", replace(asked, rows=("DANN +MI",)), tiny / "out")[-1].read_text()
     assert "| DANN +MI | " in page
     assert "| DANN | " not in page
     assert "Kept beside this table: 1 run of former settings or titles." in page
-    page = reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
+    page = reproduce("table5", asked, tiny / "out")[-1].read_text()
     assert kept(tiny / "out", "table5-on-tiny")["runs"]["DANN | A → B | 0"]["hash"] != first["hash"]
     assert "Kept beside" not in page
 
 
 def test_tables_share_their_runs(tiny, capsys):
     asked = Asked(on="tiny", seeds=(0,), columns=("A → B",))
-    reproduce("table-memory", asked, tiny / "out", "it")
+    reproduce("table-memory", asked, tiny / "out")
     capsys.readouterr()
-    reproduce("table-samples", replace(asked, rows=("source-only", "+L_∞ and MI (TSA)")), tiny / "out", "it")
+    reproduce("table-samples", replace(asked, rows=("source-only", "+L_∞ and MI (TSA)")), tiny / "out")
     hashes = [
         {run["hash"] for run in kept(tiny / "out", f"{n}-on-tiny")["runs"].values()}
         for n in ("table-memory", "table-samples")
@@ -165,7 +165,7 @@ def test_tables_share_their_runs(tiny, capsys):
 
 def test_shares_of_the_target_differ_in_nothing_but_the_rows(tiny):
     asked = Asked(on="tiny", seeds=(0,), columns=("A → B",))
-    reproduce("table-stress", asked, tiny / "out", "it")
+    reproduce("table-stress", asked, tiny / "out")
     said = kept(tiny / "out", "table-stress-on-tiny")
     each = said["settings"]["of_each"]
     found = {
@@ -185,10 +185,10 @@ def test_shares_of_the_target_differ_in_nothing_but_the_rows(tiny):
 
 def test_titles_as_they_are_typed(tiny, capsys):
     asked = Asked(on="tiny", seeds=(0,), columns=("a->b",), rows=("dann +tsa without δμ",))
-    reproduce("table5", asked, tiny / "out", "it")
+    reproduce("table5", asked, tiny / "out")
     assert set(kept(tiny / "out", "table5-on-tiny")["runs"]) == {"DANN +TSA without Δμ | A → B | 0"}
     with pytest.raises(UserError, match=r"Unknown column 'a->x'. There is: A → B, B → C"):
-        reproduce("table5", replace(asked, columns=("a->x",)), tiny / "out", "it")
+        reproduce("table5", replace(asked, columns=("a->x",)), tiny / "out")
 
 
 def test_data_that_is_not_here_is_named(tmp_path, monkeypatch, capsys):
@@ -228,12 +228,12 @@ def test_the_resnet_recipes_on_a_small_copy_of_the_layout(tmp_path, monkeypatch)
         places_module.PLACES, "office31", replace(true, settings={**small, "target_batch_size": 4, "candidates": 1})
     )
     asked = Asked(seeds=(0,), rows=("source-only +TSA",), columns=("A → W",), steps=2, weights="none")
-    reproduce("table2", asked, tmp_path / "out", "it")
+    reproduce("table2", asked, tmp_path / "out")
     assert (tmp_path / "out" / "table2-weights-none-2-steps.md").exists()
     # What needs the network itself works with a backbone that is trained, too.
     for name, rows in (("table-samples", ("source-only",)), ("figure-bias", ("source-only +TSA",))):
-        reproduce(name, replace(asked, rows=rows, columns=("D → A",), steps=4), tmp_path / "out", "it")
-    reproduce("table2", replace(asked, frozen=True), tmp_path / "out", "it")
+        reproduce(name, replace(asked, rows=rows, columns=("D → A",), steps=4), tmp_path / "out")
+    reproduce("table2", replace(asked, frozen=True), tmp_path / "out")
     page = (tmp_path / "out" / "table2-frozen-weights-none-2-steps.md").read_text()
     assert "frozen test_efficientnet features" in page
     assert "· the paper" not in page  # another protocol
@@ -247,6 +247,7 @@ def test_quick_from_the_command_line(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr()
     assert "| source-only | " in said.out
     assert "UCI → MNIST-5k 1,797 of 8×8 + 5,000 of 28×28" in said.out
+    assert "Made by `tsadapt reproduce table4 --quick --steps 3` in part" in said.out
     assert "written: " in said.err
     assert main([*line, "--only-collect"]) == 0
 
@@ -261,7 +262,7 @@ def test_neighbours_of_photographs(tmp_path, monkeypatch):
     place = PLACES["office-caltech-images"]
     small = {**place.settings, "backbone": "test_efficientnet", "image_size": 32, "steps": 4, "candidates": 1}
     monkeypatch.setitem(PLACES, "office-caltech-images", replace(place, settings=small))
-    written = reproduce("figure-neighbours", Asked(on="office-caltech-images", weights="none"), tmp_path / "out", "it")
+    written = reproduce("figure-neighbours", Asked(on="office-caltech-images", weights="none"), tmp_path / "out")
     page = written[-1].read_text()
     assert "(oracle)" in page
     assert written[1].name == "figure-neighbours-on-office-caltech-images-weights-none.png"

@@ -24,7 +24,7 @@ def test_the_papers_numbers_stand_beside_ours_at_home(tiny, monkeypatch):
     home = replace(PLACES["tiny"], tasks={"M → U": PLACES["tiny"].tasks["A → B"]})
     monkeypatch.setitem(PLACES, "digits", home)
     asked = Asked(seeds=(0,), rows=("source-only", "source-only +TSA"))
-    reproduce("table4", asked, tiny / "out", "it")
+    reproduce("table4", asked, tiny / "out")
     page = (tiny / "out" / "table4.md").read_text()
     assert "| · the paper | 79.4 ± 0.4 |" in page
     ours = kept(tiny / "out", "table4")["runs"]["source-only +TSA | M → U | 0"]["accuracy"]
@@ -36,12 +36,12 @@ def test_the_papers_memory_and_gain_stand_beside_ours(tiny, monkeypatch):
     monkeypatch.setitem(PLACES, "office31", PLACES["tiny"])
     measured = {"statistics_mb": 1.5, "model_mb": 2.5, "peak_mb": 300.0}
     monkeypatch.setattr("tsadapt.recipes.extras.footprint", lambda config: measured)
-    page = reproduce("table-memory", Asked(seeds=(0,)), tiny / "out", "it")[-1].read_text()
+    page = reproduce("table-memory", Asked(seeds=(0,)), tiny / "out")[-1].read_text()
     assert "| | statistics | parameters | peak of the process | gain |" in page
     assert "| · the paper | – | – | 7500 on a GPU | +13.2 |" in page
     assert "| · the paper | – | – | 7200 on a GPU | – |" in page
     monkeypatch.setattr("tsadapt.recipes.extras.footprint", lambda config: {**measured, "gpu_peak_mb": 90.5})
-    page = reproduce("table-memory", Asked(seeds=(0,)), tiny / "other", "it")[-1].read_text()
+    page = reproduce("table-memory", Asked(seeds=(0,)), tiny / "other")[-1].read_text()
     assert "| +TSA, memory | 1.5 | 2.5 | 300.0 | 90.5 | " in page
     assert "| · the paper | – | – | – | 7500 | +13.2 |" in page
 
@@ -55,7 +55,7 @@ def test_a_cell():
 
 def test_last_selected_and_oracle_stand_in_their_places(tiny):
     asked = Asked(on="tiny", rows=("DANN", "DANN +MI"), seeds=(0, 1))
-    page = reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
+    page = reproduce("table5", asked, tiny / "out")[-1].read_text()
     runs = kept(tiny / "out", "table5-on-tiny")["runs"]
     by_task = {c: [runs[f"DANN | {c} | {seed}"] for seed in (0, 1)] for c in ("A → B", "B → C")}
     cells, average = [], []
@@ -79,7 +79,7 @@ def test_one_measure_throughout(tiny, monkeypatch):
     few = np.flatnonzero((y > 0) | (np.arange(45) < 9))  # of other class sizes: the measures differ
     np.savez("b.npz", x=x[few], y=y[few])
     asked = Asked(on="tiny", rows=("DANN",), seeds=(0,), columns=("A → B",))
-    page = reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
+    page = reproduce("table5", asked, tiny / "out")[-1].read_text()
     run = kept(tiny / "out", "table5-on-tiny")["runs"]["DANN | A → B | 0"]
     three = (run["mean_class_accuracy"], *(run[which]["mean_class_accuracy"] for which in ("selected", "oracle")))
     assert run["accuracy"] != run["mean_class_accuracy"]
@@ -104,9 +104,9 @@ def test_a_page_shows_its_own_pictures(tiny, monkeypatch):
         monkeypatch.setitem(PLACES, name, PLACES["tiny"])
     monkeypatch.setitem(RECIPES, "figure-bias", drawing("tiny"))
     asked = Asked(columns=("A → B",), seeds=(1,))
-    assert [p.name for p in reproduce("figure-bias", asked, tiny / "out", "it")[1:-1]] == ["figure-bias-A-B-1.png"]
-    reproduce("figure-bias", replace(asked, on="tiny-too", seeds=(0,)), tiny / "out", "it")
-    page = reproduce("figure-bias", replace(asked, seeds=(0, 1)), tiny / "out", "it")[-1].read_text()
+    assert [p.name for p in reproduce("figure-bias", asked, tiny / "out")[1:-1]] == ["figure-bias-A-B-1.png"]
+    reproduce("figure-bias", replace(asked, on="tiny-too", seeds=(0,)), tiny / "out")
+    page = reproduce("figure-bias", replace(asked, seeds=(0, 1)), tiny / "out")[-1].read_text()
     assert "](figure-bias.png)" in page
     assert "](figure-bias-A-B-1.png)" in page
     assert "tiny-too" not in page
@@ -119,10 +119,10 @@ def test_what_is_not_here_is_said_on_the_page_for_good(tiny, monkeypatch, capsys
     monkeypatch.setitem(PLACES, "tiny", replace(place, tasks=nowhere))
     asked = Asked(on="tiny", rows=("DANN",), seeds=(0,))
     told = f"Not run: 24 runs, {tiny / 'nowhere.npz'} is not here."
-    assert told in reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
+    assert told in reproduce("table5", asked, tiny / "out")[-1].read_text()
     assert "not run (1 run): " in capsys.readouterr().err
     for again in (replace(asked, columns=("A → B",)), replace(asked, only_collect=True)):
-        assert told in reproduce("table5", again, tiny / "out", "it")[-1].read_text()
+        assert told in reproduce("table5", again, tiny / "out")[-1].read_text()
 
 
 def test_a_failed_run_is_said_until_it_succeeds(tiny, monkeypatch):
@@ -130,12 +130,12 @@ def test_a_failed_run_is_said_until_it_succeeds(tiny, monkeypatch):
     monkeypatch.setitem(PLACES, "tiny", replace(place, settings={**place.settings, "lr": 1e30}))
     asked = Asked(on="tiny", rows=("DANN", "DANN +MI"), seeds=(0,), columns=("A → B",))
     with pytest.raises(UserError, match="nothing of table5 is here"):
-        reproduce("table5", asked, tiny / "out", "it")
+        reproduce("table5", asked, tiny / "out")
     assert set(kept(tiny / "out", "table5-on-tiny")["not_run"]) == {"DANN | A → B | 0", "DANN +MI | A → B | 0"}
     monkeypatch.setitem(PLACES, "tiny", place)
-    page = reproduce("table5", replace(asked, rows=("DANN",)), tiny / "out", "it")[-1].read_text()
+    page = reproduce("table5", replace(asked, rows=("DANN",)), tiny / "out")[-1].read_text()
     assert "Not run: 1 run, " in page
-    assert "Not run: " not in reproduce("table5", asked, tiny / "out", "it")[-1].read_text()
+    assert "Not run: " not in reproduce("table5", asked, tiny / "out")[-1].read_text()
 
 
 def test_moons_of_each_seed_are_not_data_that_changed():
@@ -158,7 +158,7 @@ def test_other_weights_are_another_protocol(tiny, monkeypatch):
     # A file of its own, and beside the paper's numbers only with weights that were learnt.
     home = replace(PLACES["tiny"], tasks={"A → W": PLACES["tiny"].tasks["A → B"]})
     monkeypatch.setitem(PLACES, "office31", home)
-    module = sys.modules["tsadapt.recipes.reproduce"]
+    module = sys.modules["tsadapt.recipes.asked"]
     monkeypatch.setattr(module, "place_named", lambda name, frozen, weights: PLACES[name])
     asked = Asked(rows=("source-only",), seeds=(0,))
     for weights, stem, beside in (
@@ -166,7 +166,7 @@ def test_other_weights_are_another_protocol(tiny, monkeypatch):
         ("some/mine.pth", "table2-weights-mine", True),
         ("none", "table2-weights-none", False),
     ):
-        written = reproduce("table2", replace(asked, weights=weights), tiny / "out", "it")
+        written = reproduce("table2", replace(asked, weights=weights), tiny / "out")
         assert written[-1].name == f"{stem}.md"
         assert ("· the paper" in written[-1].read_text()) is beside
 

@@ -1,6 +1,5 @@
 """tsadapt reproduce: the paper's tables and figures."""
 
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,19 +74,9 @@ class Reproduce:
             self.only_collect,
         )  # fmt: skip
         try:
-            written = reproduce(self.name, asked, self.out, self._command())
+            written = reproduce(self.name, asked, self.out)
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise KeyboardInterrupt("the same command goes on from here") from stopped
         print(written[-1].read_text(encoding="utf-8"))
         print(f"written: {', '.join(map(str, written))}", file=sys.stderr)
         return 0
-
-    def _command(self) -> str:
-        """The command that makes all of the table, whatever part of it was asked for this time."""
-        words = ["tsadapt", "reproduce", str(self.name)]
-        words += ["--on", self.on] if self.on is not None else []
-        words += ["--frozen"] if self.frozen else []
-        words += ["--weights", self.weights] if self.weights is not None else []
-        words += ["--quick"] if self.quick else []
-        words += ["--steps", str(self.steps)] if self.steps is not None else []
-        return shlex.join(words)

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterable
 
+from tsadapt.recipes.asked import Asked, columns_of
 from tsadapt.recipes.catalogue import RECIPES, Recipe
 from tsadapt.recipes.places import PLACES, Place, missing
-from tsadapt.recipes.reproduce import Asked, columns_of
 
 __all__ = ["expected_time", "status_lines"]
 
