@@ -32,6 +32,7 @@ format: setup
 
 docs: setup
 	$(BIN)/python -m tsadapt.report.tables
+	$(BIN)/python -m experiments.pages experiments/results/paper
 	$(BIN)/python -m tsadapt.recipes.page experiments/results/paper docs/results.md README.md
 
 bench: setup

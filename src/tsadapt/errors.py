@@ -13,12 +13,13 @@ class UserError(Exception):
 def unknown(kind: str, name: str, known: Iterable[str], listed: str | None = None) -> str:
     """What to say of a name that is not known: the nearest, and what there is, or the command that lists it.
 
-    >>> unknown("method", "dan", ["cdan", "dann", "jada"])
-    "Unknown method 'dan'. Did you mean 'dann'? There is: cdan, dann, jada."
+    >>> unknown("method", "Dan", ["cdan", "dann", "jada"])
+    "Unknown method 'Dan'. Did you mean 'dann'? There is: cdan, dann, jada."
     """
     known = list(known)
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    small = {one.lower(): one for one in reversed(known)}
+    near = get_close_matches(name.lower(), reversed(small), n=1, cutoff=0.5)
+    hint = f" Did you mean {small[near[0]]!r}?" if near else ""
     rest = f"All of them: {listed}." if listed else f"There is: {', '.join(known)}."
     return f"Unknown {kind} {name!r}.{hint} {rest}"
 

@@ -118,6 +118,7 @@ def test_what_is_missing_is_said(root, monkeypatch):
     with pytest.raises(UserError, match=r"cannot be read|missing beside"):
         open_dataset("digits:mnist")
     monkeypatch.setenv("TSADAPT_DATA", str(root / "nowhere"))
+    assert len(open_dataset("digits:uci").train) == 1797  # needs no folder
     with pytest.raises(UserError, match="which is not a folder"):
         open_dataset("digits:usps")
     monkeypatch.delenv("TSADAPT_DATA")

@@ -3,12 +3,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.photos import write_classes
+from PIL import Image
 
 from tsadapt.cli import main
 from tsadapt.errors import UserError
 from tsadapt.recipes import RECIPES, Asked, reproduce, status_lines
-from tsadapt.recipes import places as places_module
 from tsadapt.recipes.places import PLACES, missing
 
 TABLES = [name for name, recipe in RECIPES.items() if recipe.alone is None and recipe.home != "moons"]
@@ -202,6 +201,13 @@ def test_data_that_is_not_here_is_named(tmp_path, monkeypatch, capsys):
     assert "tsadapt reproduce NAME says what to put where" in lines
     assert "--on digits-small: " in lines
     assert "TSADAPT_DATA is not set" in lines
+    monkeypatch.setenv("TSADAPT_DATA", "nowhere")
+    missing.cache_clear()
+    lines = "\n".join(status_lines("table5"))
+    assert "TSADAPT_DATA is nowhere, which is not a folder" in lines
+    assert "--on digits-small: " in lines
+    assert "table4" not in lines
+    assert main(["reproduce", "tabel5", "--list"]) == 2
     assert main(["reproduce", "table9"]) == 2
     assert "Unknown table or figure 'table9'" in capsys.readouterr().err
     assert main(["reproduce"]) == 2
@@ -210,33 +216,6 @@ def test_data_that_is_not_here_is_named(tmp_path, monkeypatch, capsys):
     assert main(["reproduce", "table5", "--on", "digits-small", "--rows", "DAN"]) == 2
     assert main(["reproduce", "table5", "--on", "digits-small", "--columns", "X → Y"]) == 2
     assert "Traceback" not in capsys.readouterr().err
-    missing.cache_clear()
-
-
-def test_the_resnet_recipes_on_a_small_copy_of_the_layout(tmp_path, monkeypatch):
-    for domain, tint in (("amazon", 40), ("webcam", 90), ("dslr", 120)):
-        write_classes(tmp_path / "data" / "office31" / domain / "images", n=4, tint=tint)
-    monkeypatch.setenv("TSADAPT_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    missing.cache_clear()
-    true = PLACES["office31"]
-    assert true.settings["backbone"] == "resnet50"
-    assert true.settings["freeze_backbone"] is False
-    assert PLACES["visda"].settings["backbone"] == "resnet101"
-    small = {**true.settings, "backbone": "test_efficientnet", "image_size": 32, "batch_size": 4, "workers": 0}
-    monkeypatch.setitem(
-        places_module.PLACES, "office31", replace(true, settings={**small, "target_batch_size": 4, "candidates": 1})
-    )
-    asked = Asked(seeds=(0,), rows=("source-only +TSA",), columns=("A → W",), steps=2, weights="none")
-    reproduce("table2", asked, tmp_path / "out")
-    assert (tmp_path / "out" / "table2-weights-none-2-steps.md").exists()
-    # What needs the network itself works with a backbone that is trained, too.
-    for name, rows in (("table-samples", ("source-only",)), ("figure-bias", ("source-only +TSA",))):
-        reproduce(name, replace(asked, rows=rows, columns=("D → A",), steps=4), tmp_path / "out")
-    reproduce("table2", replace(asked, frozen=True), tmp_path / "out")
-    page = (tmp_path / "out" / "table2-frozen-weights-none-2-steps.md").read_text()
-    assert "frozen test_efficientnet features" in page
-    assert "· the paper" not in page  # another protocol
     missing.cache_clear()
 
 
@@ -249,22 +228,21 @@ def test_quick_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert "UCI → MNIST-5k 1,797 of 8×8 + 5,000 of 28×28" in said.out
     assert "Made by `tsadapt reproduce table4 --quick --steps 3` in part" in said.out
     assert "written: " in said.err
+    with Image.open("here/quick/table4.png") as picture:
+        size, comment = picture.size, picture.info["Comment"]
+    assert comment == "a first look: these numbers mean nothing"
+    assert main([*line, "--seeds", "3"]) == 0
+    assert main(line) == 0
+    assert "nothing to train: 1 run of table4 is kept already" in capsys.readouterr().err
+    with Image.open("here/quick/table4.png") as picture:
+        assert picture.size == size  # one banner, not two
     assert main([*line, "--only-collect"]) == 0
 
 
-def test_neighbours_of_photographs(tmp_path, monkeypatch):
-    for domain, tint in (("amazon", 40), ("webcam", 90)):
-        write_classes(tmp_path / "data" / "office-caltech-10" / domain, n=4, tint=tint)
-    (tmp_path / "data" / "office-caltech-10" / "webcam" / "bee" / "00.png").write_bytes(b"damaged")
-    monkeypatch.setenv("TSADAPT_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    missing.cache_clear()
-    place = PLACES["office-caltech-images"]
-    small = {**place.settings, "backbone": "test_efficientnet", "image_size": 32, "steps": 4, "candidates": 1}
-    monkeypatch.setitem(PLACES, "office-caltech-images", replace(place, settings=small))
-    written = reproduce("figure-neighbours", Asked(on="office-caltech-images", weights="none"), tmp_path / "out")
-    page = written[-1].read_text()
-    assert "(oracle)" in page
-    assert written[1].name == "figure-neighbours-on-office-caltech-images-weights-none.png"
-    assert written[1].stat().st_size > 5000
-    missing.cache_clear()
+def test_a_place_that_cannot_be_written_is_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["reproduce", "table4", "--quick", "--out", str(tmp_path / "file" / "there")]) == 2
+    assert "is or lies in a file, expected a folder" in capsys.readouterr().err
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    assert main(["reproduce", "table4", "--quick", "--out", str(tmp_path / "new" / "there")]) == 2
+    assert "new/there cannot be written: choose another" in capsys.readouterr().err

@@ -129,7 +129,7 @@ def test_a_failed_run_is_said_until_it_succeeds(tiny, monkeypatch):
     place = PLACES["tiny"]
     monkeypatch.setitem(PLACES, "tiny", replace(place, settings={**place.settings, "lr": 1e30}))
     asked = Asked(on="tiny", rows=("DANN", "DANN +MI"), seeds=(0,), columns=("A → B",))
-    with pytest.raises(UserError, match="nothing of table5 is here"):
+    with pytest.raises(UserError, match="nothing of table5 is there"):
         reproduce("table5", asked, tiny / "out")
     assert set(kept(tiny / "out", "table5-on-tiny")["not_run"]) == {"DANN | A → B | 0", "DANN +MI | A → B | 0"}
     monkeypatch.setitem(PLACES, "tiny", place)
@@ -154,7 +154,9 @@ def test_moons_of_each_seed_are_not_data_that_changed():
 def test_other_weights_are_another_protocol(tiny, monkeypatch):
     page = "trained with random weights, bottleneck 256"
     assert page in place_named("office31", weights="none").protocol
-    assert "backbone with the weights of mine.pth" in place_named("office31", True, "some/mine.pth").protocol
+    mine = tiny / "mine.pth"
+    mine.write_bytes(b"some weights")
+    assert "backbone with the weights of mine.pth" in place_named("office31", True, str(mine)).protocol
     # A file of its own, and beside the paper's numbers only with weights that were learnt.
     home = replace(PLACES["tiny"], tasks={"A → W": PLACES["tiny"].tasks["A → B"]})
     monkeypatch.setitem(PLACES, "office31", home)
@@ -163,7 +165,7 @@ def test_other_weights_are_another_protocol(tiny, monkeypatch):
     asked = Asked(rows=("source-only",), seeds=(0,))
     for weights, stem, beside in (
         (None, "table2", True),
-        ("some/mine.pth", "table2-weights-mine", True),
+        (str(mine), "table2-weights-mine-a0c76a31", True),
         ("none", "table2-weights-none", False),
     ):
         written = reproduce("table2", replace(asked, weights=weights), tiny / "out")

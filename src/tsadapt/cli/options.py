@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-__all__ = ["File", "Number", "Text", "Whole"]
+__all__ = ["File", "Number", "Text", "Whole", "WholeNumber"]
 
 
 def _numbers(kind: type[int] | type[float], metavar: str, expected: str) -> PrimitiveConstructorSpec[Any]:
@@ -24,6 +24,7 @@ def _numbers(kind: type[int] | type[float], metavar: str, expected: str) -> Prim
 # The help need not say "None" where nothing is given.
 _quiet = tyro.conf.arg(help_behavior_hint="")
 Text = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+WholeNumber = Annotated[int, _numbers(int, "N", "a whole number")]
 Whole = Annotated[int | None, _numbers(int, "N", "a whole number"), _quiet]
 Number = Annotated[float | None, _numbers(float, "X", "a number"), _quiet]
 File = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]

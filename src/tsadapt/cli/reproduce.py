@@ -1,5 +1,6 @@
 """tsadapt reproduce: the paper's tables and figures."""
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from tsadapt.cli.options import Text, Whole
+from tsadapt.cli.options import Text, Whole, WholeNumber
 from tsadapt.errors import UserError
 
 __all__ = ["Reproduce"]
@@ -45,7 +46,7 @@ class Reproduce:
     """Only these tasks, by their titles on the page, such as "m->u"."""
     steps: Whole = None
     """Another number of steps than the recipe's; kept in files of its own."""
-    jobs: int = 1
+    jobs: WholeNumber = 1
     """Runs side by side."""
     only_collect: bool = False
     """Train nothing: make the pages from what is kept."""
@@ -57,7 +58,7 @@ class Reproduce:
         if self.list:
             from tsadapt.recipes import status_lines
 
-            print("\n".join(status_lines()))
+            print("\n".join(status_lines(self.name)))
             return 0
         if self.name is None:
             raise UserError("reproduce needs the name of a table or figure; tsadapt reproduce --list shows them.")
@@ -66,6 +67,9 @@ class Reproduce:
                 raise UserError(f"{flag} is {value}, expected 1 or more.")
         if any(part.is_file() for part in (self.out, *self.out.parents)):
             raise UserError(f"--out {self.out} is or lies in a file, expected a folder.")
+        there = next(part for part in (self.out, *self.out.absolute().parents) if part.is_dir())
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise UserError(f"--out {self.out} cannot be written: choose another, or give yourself the right to.")
         from tsadapt.engine.run import Interrupted
         from tsadapt.recipes import Asked, reproduce
 

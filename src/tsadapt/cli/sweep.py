@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from tsadapt.cli.fit import Fit
-from tsadapt.cli.options import Text, Whole
+from tsadapt.cli.options import Text, Whole, WholeNumber
 from tsadapt.config import RunConfig, read_config
 from tsadapt.errors import UserError, counted
 
@@ -40,7 +40,7 @@ class Sweep(Fit):
     """How combinations are found: all, at random, or proposed by optuna (extra: sweep)."""
     storage: Text = None
     """optuna's storage, to share a sweep between machines (sqlite:///OUT/optuna.db)."""
-    jobs: int = 1
+    jobs: WholeNumber = 1
     """Runs side by side."""
     by: str = "consensus"
     """Validator to choose by (tsadapt list validators)."""

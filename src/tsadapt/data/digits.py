@@ -21,7 +21,10 @@ from tsadapt.data.arrays import from_arrays
 from tsadapt.data.types import Dataset
 from tsadapt.errors import UserError, unknown
 
-__all__ = ["DIGITS", "load_digits_set"]
+__all__ = ["DIGITS", "EMBEDDED", "load_digits_set"]
+
+EMBEDDED = ("uci", "mnist-5k")
+"""Sets that come with the packages, and need no folder."""
 
 Split = tuple[np.ndarray, np.ndarray]
 """Images (N, H, W) or (N, H, W, 3) as uint8, and labels from 0 to 9."""

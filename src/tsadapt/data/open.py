@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tsadapt.data.arrays import ARRAYS, TABLES, load_array, load_table
 from tsadapt.data.benchmarks import BENCHMARKS, benchmark_names, load_benchmark
-from tsadapt.data.digits import DIGITS, load_digits_set
+from tsadapt.data.digits import DIGITS, EMBEDDED, load_digits_set
 from tsadapt.data.folders import load_folder
 from tsadapt.data.lists import LISTS, load_list
 from tsadapt.data.synthetic import MOONS, load_moons
@@ -29,7 +29,7 @@ def open_dataset(name: str, columns: tuple[str, ...] | None = None) -> Dataset:
     if path.is_dir():
         return _whole(load_folder(path, name))
     if colon and family == "digits":
-        return load_digits_set(member, data_root())
+        return load_digits_set(member, None if member in EMBEDDED else data_root())
     if colon and family == "features":
         return load_array(_features(member, data_root()))
     if colon and family == "moons":
@@ -84,5 +84,5 @@ def data_root() -> Path | None:
         return None
     root = Path(value).expanduser()
     if not root.is_dir():
-        raise UserError(f"TSADAPT_DATA is {value}, which is not a folder.")
+        raise UserError(f"TSADAPT_DATA is {value}, which is not a folder: name the one that holds your datasets.")
     return root

@@ -1,5 +1,7 @@
 """What was asked for: which runs that takes, what the whole table is, and the names of its files."""
 
+import hashlib
+import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -62,7 +64,7 @@ class Request:
             told = f"a first look of {steps} steps, whose numbers mean nothing; the whole has: {place.protocol}"
             place = with_steps(place, steps, told, candidates=2)
         elif asked.steps is not None:
-            place = with_steps(place, asked.steps, f"{place.protocol} (with {asked.steps:,} steps)")
+            place = with_steps(place, asked.steps, re.sub(r"[\d,]+ steps", f"{asked.steps:,} steps", place.protocol))
         return place
 
     @cached_property
@@ -123,9 +125,23 @@ class Request:
         asked = self.asked
         where = "" if asked.on in (None, self.recipe.home) else f"-on-{asked.on}"
         frozen = "-frozen" if asked.frozen else ""
-        weights = "" if asked.weights is None else f"-weights-{Path(asked.weights).stem}"
+        weights = f"-{self._weights}" if self._weights else ""
         steps = f"-{asked.steps}-steps" if asked.steps is not None and not asked.quick else ""
         return f"{self.name}{where}{frozen}{weights}{steps}"
+
+    def work(self, folder: Path) -> Path:
+        """Where the runs lie: with other weights elsewhere, since a run's name has their path and not what they are."""
+        return folder / "work" / self._weights
+
+    @cached_property
+    def _weights(self) -> str:
+        """A name for the backbone's weights, and for what is in their file; empty if none were given."""
+        given = self.asked.weights
+        if given in (None, "none"):
+            return "" if given is None else "weights-none"
+        path = Path(given).expanduser()
+        with path.open("rb") as file:
+            return f"weights-{path.stem}-{hashlib.file_digest(file, 'sha256').hexdigest()[:8]}"
 
     def stem_of(self, job: Job) -> str:
         """The name of a job's own pictures: the table's for its first task and seed, which is mostly the only one."""

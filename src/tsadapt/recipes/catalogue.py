@@ -9,7 +9,7 @@ from tsadapt.analysis.bound import bound_ingredients
 from tsadapt.analysis.embedding import plane_of_run
 from tsadapt.config import RunConfig
 from tsadapt.recipes.augmented import augmented_images, settings_of_picture, tell_augmented
-from tsadapt.recipes.extras import bound_table, costs, footprints
+from tsadapt.recipes.extras import Section, bound_table, costs, footprints
 from tsadapt.recipes.figures import (
     boundary_of_run,
     draw_bias,
@@ -21,26 +21,28 @@ from tsadapt.recipes.figures import (
 )
 from tsadapt.recipes.ledger import Kept
 from tsadapt.recipes.neighbours import tell_neighbours, train_and_find_neighbours
-from tsadapt.recipes.rows import ABLATION, MEMORY, MI, SAMPLES, STRESS, TSA, Row, base_rows
+from tsadapt.recipes.rows import ABLATION, MEMORY, MI, SAMPLES, STRESS, STRESS_CURVES, TSA, Row, base_rows
 from tsadapt.recipes.table import Measure
+from tsadapt.report.paper import Curves
 
 __all__ = ["RECIPES", "Recipe"]
 
 BETAS = (0.01, 0.05, 0.1, 0.15, 0.2)
 GRID = [(l0, beta) for l0 in (0.1, 0.25, 0.5, 0.75, 1.0) for beta in BETAS]
 BASES = ("source-only", "dann", "cdan+e", "bsp")
+METHODS = "base methods, each plain, with MI and with TSA"
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A table or figure: its rows, where the paper makes it, and what is made of the runs beside their accuracies.
 
-    `measure` adds to what is kept of a run; `extra` gives a section of the page and its numbers; `draw` makes the
-    picture where it is not the common one. `alone` does the work of a run by itself, given a folder to work in and the
-    path (without suffix) of its pictures, and `settings` says what that depends on beside the config; `tell` makes a
-    section of what was kept. `elsewhere` has the tasks at other places, `only` the places where it can be made at all
-    (empty: everywhere), `more_seconds` is about what a run takes beside its training, and `note` says what a reader of
-    the page must know.
+    `measure` adds to what is kept of a run; `extra` gives a section of the page and its numbers; `curves` has the rows
+    drawn as curves, and `draw` makes the picture where it is none of the common ones. `alone` does the work of a run by
+    itself, given a folder to work in and the path (without suffix) of its pictures, and `settings` says what that
+    depends on beside the config; `tell` makes a section of what was kept. `elsewhere` has the tasks at other places,
+    `only` the places where it can be made at all (empty: everywhere), `more_seconds` is about what a run takes beside
+    its training, and `note` says what a reader of the page must know.
     """
 
     what: str
@@ -49,7 +51,8 @@ class Recipe:
     columns: tuple[str, ...] | None = None
     seeds: tuple[int, ...] = (0, 1, 2)
     measure: Measure | None = None
-    extra: Callable[..., tuple[str, dict[str, Any]]] | None = None
+    extra: Callable[..., Section] | None = None
+    curves: Curves | None = None
     draw: Callable[[Kept, list[Row], Path], None] | None = None
     alone: Callable[[RunConfig, Path, Path, bool], dict[str, Any]] | None = None
     settings: Callable[[RunConfig, bool], dict[str, Any]] | None = None
@@ -61,16 +64,16 @@ class Recipe:
 
 
 RECIPES = {
-    "table1": Recipe("Office-Home, twelve tasks", "office-home", base_rows(BASES, "ResNet-50")),
-    "table2": Recipe("Office-31, six tasks", "office31", base_rows(BASES, "ResNet-50")),
-    "table3": Recipe("VisDA-2017", "visda", base_rows(BASES, "ResNet-101")),
-    "table4": Recipe("digits, four tasks", "digits", base_rows(("source-only", "dann", "cdan+e", "jada"))),
+    "table1": Recipe(METHODS, "office-home", base_rows(BASES, "ResNet-50")),
+    "table2": Recipe(METHODS, "office31", base_rows(BASES, "ResNet-50")),
+    "table3": Recipe(METHODS, "visda", base_rows(BASES, "ResNet-101")),
+    "table4": Recipe(METHODS, "digits", base_rows(("source-only", "dann", "cdan+e", "jada"))),
     "table5": Recipe("what the parts of TSA do, on top of DANN", "office31", ABLATION),
     "table-memory": Recipe(
         "what the memory costs and gains, beside iterative statistics", "office31", MEMORY, extra=footprints
     ),
     "table-stress": Recipe(
-        "how much target data is needed", "office31", STRESS,
+        "how much target data is needed", "office31", STRESS, curves=Curves("ρ, %", STRESS_CURVES),
         note="ρ is the share of the target's rows that training sees, drawn once for each seed: uniformly, or so many"
         " of every class, which takes target labels (oracle-stratified, the paper's way). All target rows are judged.",
     ),

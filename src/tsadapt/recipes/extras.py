@@ -13,9 +13,10 @@ from tsadapt.recipes.places import Place
 from tsadapt.recipes.published import Published
 from tsadapt.recipes.rows import Row
 
-__all__ = ["bound_table", "costs", "footprints"]
+__all__ = ["Section", "bound_table", "costs", "footprints"]
 
-Section = tuple[str, dict[str, Any]]
+Section = tuple[str, dict[str, Any], dict[str, dict[str, float]]]
+"""The text, the numbers to keep, and those of them that the picture shows beside accuracies: by their name and row."""
 
 
 def footprints(
@@ -28,7 +29,7 @@ def footprints(
     if not found and may_measure:
         found = {title: footprint(config) for title, config in configs.items()}
     if not found:
-        return "", before
+        return "", before, {}
     common, by_row = _common(rows, kept)
     accuracy = {title: [runs[task]["accuracy"] for task in common] for title, runs in by_row.items()}
     on_gpu = any("gpu_peak_mb" in said for said in found.values())
@@ -55,7 +56,11 @@ def footprints(
     if gain is not None:
         spread = "" if math.isnan(gain[1]) else f", deviation {gain[1]:.2f}"
         lines += ["", f"The memory less iterative statistics, run by run: {gain[0]:+.2f} points{spread}."]
-    return "\n".join(lines), _of(found, configs)
+    panels = {
+        f"{what}, MB": {title: said[name] for title, said in found.items()}
+        for what, name in (("statistics", "statistics_mb"), ("peak of the process", "peak_mb"))
+    }
+    return "\n".join(lines), _of(found, configs), panels
 
 
 def _paper_line(paper: Published, row: str | None, on_gpu: bool) -> str:
@@ -84,7 +89,7 @@ def costs(
     if not found and may_measure:
         found = step_costs(configs)
     if not found:
-        return "", before
+        return "", before, {}
     plain = found[rows[0].title]
     lines = [
         f"A step on {columns[0]}, in turns within one process (median).",
@@ -93,7 +98,8 @@ def costs(
         "|---|---|---|",
         *(f"| {title} | {ms} | {ms / plain:.2f}× |" for title, ms in found.items()),
     ]
-    return "\n".join(lines), _of(found, configs)
+    panels = {"a step, to source-only's": {title: ms / plain for title, ms in found.items()}}
+    return "\n".join(lines), _of(found, configs), panels
 
 
 def _configs(place: Place, rows: list[Row], columns: list[str]) -> dict[str, RunConfig]:
@@ -163,4 +169,8 @@ def bound_table(
         together = float(spearmanr(sums, errors).statistic)
         least = "A sum above 100 bounds nothing. " if max(sums) > 100 else ""
         lines += ["", f"{least}Over the rows, the rank correlation between their sum and ε_t is {together:+.2f}."]
-    return "\n".join(lines), found
+    panels = {
+        "½ d_A, %": {title: 50 * said["proxy_a_distance"] for title, said in found.items()},
+        "λ* (oracle), %": {title: said["oracle_joint_error"] for title, said in found.items()},
+    }
+    return "\n".join(lines), found, panels

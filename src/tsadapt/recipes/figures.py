@@ -76,7 +76,7 @@ def _mean_curve(runs: list[dict[str, Any]], name: str, what: str) -> np.ndarray:
 def draw_bias(kept: Kept, rows: list[Row], path: Path) -> None:
     """Mean over the seeds of both errors, over the epochs, two panels for each task."""
     curves = {
-        f"{title} ({task}, {len(runs)} seeds)": {
+        f"{title}\n{task}, {counted(len(runs), 'seed')}": {
             name: _mean_curve([*runs.values()], name, what) for name in ("iterative", "memory")
         }
         for task, runs in _by_task(kept).items()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tsadapt.engine.files import write_atomically
 from tsadapt.recipes.catalogue import RECIPES
+from tsadapt.recipes.places import PLACES
 from tsadapt.recipes.summary import brief_table, in_short
 from tsadapt.report.tables import fill
 
@@ -49,7 +50,9 @@ def results_page(folder: Path, page: Path) -> str:
 
 def _not_measured(names: set[str]) -> str:
     """The tables and figures that are not on the page."""
-    missing = [f"{name} ({recipe.what})" for name, recipe in RECIPES.items() if name not in names]
+    missing = [
+        f"{name} ({PLACES[recipe.home].title}: {recipe.what})" for name, recipe in RECIPES.items() if name not in names
+    ]
     return f"Not measured yet: {'; '.join(missing)}." if missing else ""
 
 

@@ -190,12 +190,18 @@ def place_named(name: str, frozen: bool = False, weights: str | None = None) -> 
     if frozen:
         if "backbone" not in place.settings:
             raise UserError(f"--frozen is for photographs: {place.title} needs no backbone.")
+        if place.settings["freeze_backbone"]:
+            raise UserError(f"{place.title}: the backbone is frozen already, leave out --frozen.")
         settings = {**ON_FEATURES, "backbone": place.settings["backbone"], "freeze_backbone": True}
         protocol = FEATURES.replace("MobileNetV2 features (1,280)", f"{place.settings['backbone']} features")
         place = replace(place, settings=settings, protocol=protocol, seconds=0.03)
     if weights is not None:
         if "backbone" not in place.settings:
             raise UserError(f"--weights is for photographs: {place.title} needs no backbone.")
+        if weights != "none" and not Path(weights).expanduser().is_file():
+            raise UserError(
+                f"No weights at {weights}: expected a .safetensors or .pth file, or none for random weights."
+            )
         told = "with random weights" if weights == "none" else f"with the weights of {Path(weights).name}"
         protocol = place.protocol.replace("trained from ImageNet weights", f"trained {told}")
         protocol = protocol if protocol != place.protocol else f"{protocol}; backbone {told}"

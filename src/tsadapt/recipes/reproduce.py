@@ -8,6 +8,7 @@ from tsadapt.engine.files import write_atomically
 from tsadapt.engine.loop import NotFiniteError
 from tsadapt.engine.run import versions
 from tsadapt.errors import UserError, counted
+from tsadapt.models.backbones import make_backbone
 from tsadapt.recipes.asked import Asked, Request
 from tsadapt.recipes.ledger import Kept, Ledger, parts
 from tsadapt.recipes.places import missing
@@ -22,9 +23,11 @@ from tsadapt.recipes.sections import (
     with_runs,
 )
 from tsadapt.recipes.table import Job, absent, cells, data_of_run, rows_told, run_jobs
-from tsadapt.report.paper import draw_rows, markdown_table, stamp
+from tsadapt.report.paper import draw_curves_of_rows, draw_rows, markdown_table, stamp
 
 __all__ = ["reproduce"]
+
+QUICK = "a first look: these numbers mean nothing"
 
 
 def reproduce(name: str, asked: Asked, out: Path) -> list[Path]:
@@ -47,14 +50,16 @@ def reproduce(name: str, asked: Asked, out: Path) -> list[Path]:
     ledger.said["command"] = request.command(ledger.runs)
     paper = published().get(name) if request.is_at_home else None
     picture = folder / f"{request.stem}.png"
-    numbers = _numbers(request, whole, columns, kept, paper, picture)
+    text, beside = "", dict[str, dict[str, float]]()
     if recipe.extra is not None:
         there = {parts(key).column for key in kept}
         done = [c for c in columns if c in there]
-        text, extra = recipe.extra(place, recipe.rows, done, kept, ledger.extra, not asked.only_collect, paper)
-        numbers.append(text)
+        text, extra, beside = recipe.extra(
+            place, recipe.rows, done, kept, ledger.extra, not asked.only_collect, paper
+        )  # fmt: skip
         if extra != ledger.extra:
             ledger.replace_extra(extra)
+    numbers = [*_numbers(request, whole, columns, kept, paper, beside, picture), text]
     ledger.save()
     if recipe.draw is not None:
         recipe.draw(kept, recipe.rows, picture)
@@ -62,7 +67,7 @@ def reproduce(name: str, asked: Asked, out: Path) -> list[Path]:
     pictures = [p for s in stems for p in (folder / f"{s}.png", folder / f"{s}-strip.png") if p.exists()]
     made = made_by(ledger.said["command"], request.stem, kept, len(whole))
     for drawn in pictures:
-        stamp(drawn, made)
+        stamp(drawn, made, QUICK if asked.quick else "")
     page = folder / f"{request.stem}.md"
     write_atomically(page, _page(request, whole, kept, ledger, numbers, pictures, paper, made))
     return [ledger.path, *pictures, page]
@@ -74,12 +79,10 @@ def _page(
 ) -> str:  # fmt: skip
     """All sections, one below the other."""
     recipe, place = request.recipe, request.place
-    many = len({job.seed for job in whole})
-    over = f"mean ± deviation over {many} seeds" if many > 1 else "one seed"
-    judged = f" {MEASURES[place.measure]}, %, last step, {over}." if recipe.alone is None else ""
+    judged = f" {MEASURES[place.measure]}, %, last step, {_over(whole)}." if recipe.alone is None else ""
     legend = f" ({place.legend})" if place.legend else ""
     sections = [
-        f"## {request.name}: {recipe.what}",
+        f"## {request.name} ({place.title}): {recipe.what}",
         f"On {place.title}{legend}: {place.protocol}.{judged} {len(kept)} of {len(whole)} runs are there.",
         recipe.note,
         *numbers,
@@ -93,16 +96,25 @@ def _page(
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
+def _over(jobs: list[Job]) -> str:
+    seeds = len({job.seed for job in jobs})
+    return f"mean ± deviation over {seeds} seeds" if seeds > 1 else "one seed"
+
+
 def _numbers(
-    request: Request, jobs: list[Job], columns: list[str], kept: Kept, paper: Published | None, picture: Path
+    request: Request, jobs: list[Job], columns: list[str], kept: Kept, paper: Published | None,
+    beside: dict[str, dict[str, float]], picture: Path,
 ) -> list[str]:  # fmt: skip
     """The sections of the page that are made of the runs alone, and the common picture."""
     recipe, place = request.recipe, request.place
     if recipe.alone is not None:
         return [recipe.tell(kept)] if recipe.tell is not None else []
     table, left_out = with_runs(cells(jobs, kept, recipe.rows, columns, paper, lambda run: run.get(place.measure)))
-    if recipe.draw is None:
-        draw_rows(table, f"{request.name}, {place.title}: {MEASURES[place.measure].lower()}, %", picture)
+    title = f"{request.name}, {place.title}: {MEASURES[place.measure].lower()}, %, {_over(jobs)}"
+    if recipe.curves is not None:
+        draw_curves_of_rows(table, recipe.curves, title, picture)
+    elif recipe.draw is None:
+        draw_rows(table, title, picture, beside)
     return [markdown_table(table), left_out, selected_table(jobs, kept, recipe.rows, columns, place.measure)]
 
 
@@ -110,8 +122,15 @@ def _run(request: Request, ledger: Ledger, folder: Path) -> None:
     """Train what was asked for and is not there."""
     recipe, jobs, side_by_side = request.recipe, request.jobs, request.asked.jobs
     _say_absent(jobs)
+    left = [job for job in jobs if not request.is_kept(job, ledger.runs) and not absent(job)]
+    for config in [job.config for job in left][:1]:
+        if config.backbone is not None:  # what is wrong with it is said now, and once
+            make_backbone(config.backbone, config.weights, config.image_size)
+    if not left and not any(map(absent, jobs)):
+        are = "is" if len(jobs) == 1 else "are"
+        print(f"nothing to train: {counted(len(jobs), 'run')} of {request.stem} {are} kept already.", file=sys.stderr)
     if recipe.alone is None:
-        run_jobs(jobs, ledger, folder / "work", side_by_side, recipe.measure)
+        run_jobs(jobs, ledger, request.work(folder), side_by_side, recipe.measure)
         return
     if side_by_side > 1:
         print(f"{request.name} makes its runs one after the other: --jobs {side_by_side} is not used.", file=sys.stderr)
@@ -128,12 +147,12 @@ def _alone(request: Request, ledger: Ledger, folder: Path) -> None:
         if not absent(job) and not (request.is_kept(job, ledger.runs) and drawn):
             print(f"{job.key} …", file=sys.stderr, flush=True)
             try:
-                found = recipe.alone(job.config, folder / "work", beside, request.asked.quick)
+                found = recipe.alone(job.config, request.work(folder), beside, request.asked.quick)
             except (UserError, NotFiniteError) as error:
                 print(f"not run: {job.key}: {error}", file=sys.stderr)
                 ledger.explain({job.key: str(error)})
             else:
-                data = data_of_run(folder / "work" / "runs" / job.config.hash())
+                data = data_of_run(request.work(folder) / "runs" / job.config.hash())
                 ledger.add(job.key, {"hash": job.config.hash(), **found, **data, "versions": versions()})
             ledger.save()
 
@@ -152,4 +171,4 @@ def _nothing_kept(request: Request, ledger: Ledger) -> NoReturn:
     names = (n for job in jobs for n in (job.config.source, job.config.target))
     reasons = [missing(n) for n in names if missing(n)] or [ledger.not_run.get(job.key, "") for job in jobs]
     why = next(filter(None, reasons), "nothing is kept yet; leave out --only-collect to train.")
-    raise UserError(f"nothing of {request.name} is here: {why}")
+    raise UserError(f"nothing of {request.name} is there: {why}")

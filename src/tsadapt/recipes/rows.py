@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ABLATION", "MEMORY", "MI", "SAMPLES", "STRESS", "TSA", "Row", "base_rows"]
+__all__ = ["ABLATION", "MEMORY", "MI", "SAMPLES", "STRESS", "STRESS_CURVES", "TSA", "Row", "base_rows"]
 
 MI: dict[str, Any] = {"mi": True}
 TSA: dict[str, Any] = {"mi": True, "source_term": "tsa"}
@@ -66,6 +66,20 @@ STRESS = [
     Row("ρ = 100%", TSA, "ρ = 100%"),
     Row("ρ = 100%, +MI alone", MI),
 ]
+STRESS_CURVES = {
+    f"{what}, {draw}": {
+        0: "ρ = 0%, source-only",
+        **{100 * s: f"ρ = {s:.0%}, {title}" for s in SHARES},
+        100: f"ρ = 100%{', +MI alone' if what == '+MI' else ''}",
+    }
+    for what, draw, title in (
+        ("+TSA", "uniform draw", "uniform draw"),
+        ("+TSA", "oracle-stratified", "oracle-stratified"),
+        ("+MI", "uniform draw", "uniform draw, +MI alone"),
+    )
+}
+"""Titles of STRESS by their ρ in percent, a curve for each way that they go."""
+
 SAMPLES = [
     Row("source-only", {}),
     Row("+MI", MI),

@@ -1,8 +1,9 @@
 """Which tables and figures can be made with the data that is here, and about how long each takes."""
 
-import os
 from collections.abc import Iterable
 
+from tsadapt.data.open import data_root
+from tsadapt.errors import UserError, unknown
 from tsadapt.recipes.asked import Asked, columns_of
 from tsadapt.recipes.catalogue import RECIPES, Recipe
 from tsadapt.recipes.places import PLACES, Place, missing
@@ -22,10 +23,12 @@ def expected_time(recipe: Recipe, place: Place, columns: Iterable[str]) -> str:
     return f"{total / 3600:.1f} h" if total > 5400 else f"{max(total / 60, 1):.0f} min"
 
 
-def status_lines() -> list[str]:
-    """Each table and figure: what it is, where it can run with the data that is here, and about how long."""
+def status_lines(only: str | None = None) -> list[str]:
+    """A table or figure, or each: what it is, where it can run with the data that is here, and about how long."""
+    if only is not None and only not in RECIPES:
+        raise UserError(unknown("table or figure", only, RECIPES))
     lines = ["Times are for all runs of a table, on one core; --rows, --columns and --seeds take a part.", ""]
-    for name, recipe in RECIPES.items():
+    for name, recipe in RECIPES.items() if only is None else [(only, RECIPES[only])]:
         lines.append(f"{name:<19} {recipe.what}")
         places = [recipe.home, *(p for p in recipe.only or PLACES if p not in (recipe.home, "moons"))]
         told = {where: _there(recipe, where) for where in places}
@@ -37,11 +40,17 @@ def status_lines() -> list[str]:
     lines += [
         "",
         "* needs a backbone's weights, which are downloaded unless --weights names their file. With --frozen,"
-        " photographs are trained on features of the backbone, computed once: another protocol, much faster.",
+        " Office-31, Office-Home and VisDA-2017 are trained on features of the backbone, computed once: another"
+        " protocol, much faster.",
         "Where data is not here, tsadapt reproduce NAME says what to put where.",
     ]
-    if not os.environ.get("TSADAPT_DATA"):
-        lines.append("TSADAPT_DATA is not set: only data that comes with the packages was looked for.")
+    try:
+        root = data_root()
+    except UserError as error:
+        lines.append(f"{error} Only data that comes with the packages was looked for.")
+    else:
+        if root is None:
+            lines.append("TSADAPT_DATA is not set: only data that comes with the packages was looked for.")
     return lines
 
 

@@ -85,6 +85,7 @@ def draw_sensitivity(surfaces: dict[str, Surface], path: Path) -> None:
         axis.set_yticks(range(len(surface.strengths)), map(str, surface.strengths))
         beside = ", ".join(f"{name} {value:.1f}" for name, value in surface.beside.items())
         axis.set(xlabel="β", ylabel="λ₀", title=f"{task}\n{beside}")
+    figure.suptitle("target accuracy, %", fontsize=10)
     write_figure(figure, path)
 
 
@@ -145,6 +146,7 @@ def draw_plane(panels: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> 
         axis.scatter(*source.T, s=4, color=SOURCE, alpha=0.6, label="source")
         axis.scatter(*target.T, s=4, color=TARGET, alpha=0.6, label="target")
         axis.set(title=title, xticks=(), yticks=())
+    figure.suptitle("features in a plane by t-SNE, and target accuracy", fontsize=10)
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     write_figure(figure, path)
 
