@@ -37,8 +37,8 @@ def test_a_brief_table(tmp_path):
     assert brief_table(tmp_path, "table4").splitlines() == [
         "| | M → U | SV → M |",
         "|---|---|---|",
-        "| source-only +MI | – | 70.0 |",
-        "| source-only +TSA | 91.0 ± 1.4 (2 of 3 seeds) [90.9] | – |",
+        "| source-only +MI | – | 70.0 (1 seed) |",
+        "| source-only +TSA | 91.0 ± 1.4 (2 seeds) [90.9] | – |",
     ]
 
 

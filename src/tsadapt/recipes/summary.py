@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from tsadapt.errors import counted
 from tsadapt.recipes.catalogue import RECIPES
 from tsadapt.recipes.ledger import Kept, parts
 from tsadapt.recipes.places import PLACES
@@ -101,7 +102,7 @@ def brief_table(folder: Path, name: str) -> str:
 def _brief(cell: Cell) -> str:
     if cell.mean is None:
         return "–"
-    few = f" ({len(cell.values)} of {cell.wanted} seeds)" if 1 < len(cell.values) < cell.wanted else ""
-    spread = "" if cell.deviation is None else f" ± {cell.deviation:.1f}{few}"
+    few = f" ({counted(len(cell.values), 'seed')})" if len(cell.values) < cell.wanted else ""
+    spread = f" ± {cell.deviation:.1f}{few}" if cell.deviation is not None else few
     paper = "" if cell.paper is None else f" [{cell.paper:.1f}]"
     return f"{cell.mean:.1f}{spread}{paper}"
