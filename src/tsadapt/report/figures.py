@@ -84,7 +84,8 @@ def draw_sensitivity(surfaces: dict[str, Surface], path: Path) -> None:
         axis.set_xticks(range(len(surface.betas)), map(str, surface.betas))
         axis.set_yticks(range(len(surface.strengths)), map(str, surface.strengths))
         beside = ", ".join(f"{name} {value:.1f}" for name, value in surface.beside.items())
-        axis.set(xlabel="β", ylabel="λ₀", title=f"{task}\n{beside}")
+        axis.set(xlabel="β", ylabel="λ₀")
+        axis.set_title(f"{task}\n{beside}", fontsize=10)
     figure.suptitle("target accuracy, %", fontsize=10)
     write_figure(figure, path)
 
