@@ -183,6 +183,8 @@ def test_demo_in_small(here, capsys):
         (["fit", "a", "b", "--steps", "abc"], "--steps: expected a whole number, received 'abc'"),
         (["fit", "a", "b", "--lr", "1,0"], "--lr: expected a number, received '1,0'"),
         (["doctor", "a", "--workers", "two"], "--workers: expected a whole number, received 'two'"),
+        (["reproduce", "table4", "--jobs", "two"], "--jobs: expected a whole number, received 'two'"),
+        (["sweep", "a", "b", "--jobs", "two"], "--jobs: expected a whole number, received 'two'"),
     ],
 )
 def test_a_word_where_a_number_belongs(capfd, words, said):

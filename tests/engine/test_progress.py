@@ -1,5 +1,7 @@
 """What progress tells."""
 
+import contextlib
+import io
 import math
 import time
 
@@ -38,6 +40,21 @@ def test_a_line_now_and_then_where_nobody_watches(clock, capsys):
     clock[0] += 11
     shown.advance(2)
     assert capsys.readouterr().err == "run 1/4, 11 s each, 0:33 left, loss 0.5\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_bar_stays_where_it_is_while_a_run_speaks_elsewhere(monkeypatch):
+    terminal, log = Terminal(), io.StringIO()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with StepProgress(total=3, what="run") as shown, contextlib.redirect_stderr(log):
+        shown.advance(2, {})
+        shown.bar.refresh()
+        assert "2/3" in terminal.getvalue()
+    assert log.getvalue() == ""
 
 
 def test_a_bar_tells_the_time_left_of_slow_things(clock, monkeypatch):

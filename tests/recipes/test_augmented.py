@@ -139,7 +139,14 @@ def test_a_picture_made_otherwise_is_made_again(made, monkeypatch, capsys):
     out, _ = made
     again = Asked(quick=True, steps=4)
     reproduce("figure-augmented", again, out)
-    assert "source-only +TSA |" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "source-only +TSA |" not in said
+    assert "nothing to train: 1 run of figure-augmented is kept already" in said
+    (out / "quick" / "figure-augmented.png").unlink()
+    reproduce("figure-augmented", again, out)
+    said = capsys.readouterr().err
+    assert "source-only +TSA |" in said
+    assert "nothing to train" not in said
     monkeypatch.setattr(augmented, "QUICK", replace(augmented.QUICK, restarts=1))
     path = reproduce("figure-augmented", again, out)[0]
     assert "source-only +TSA |" in capsys.readouterr().err

@@ -66,7 +66,7 @@ def test_neighbours_of_photographs(on_images):
     assert written[1].stat().st_size > 5000
 
 
-def test_weights_are_known_by_what_is_in_their_file(on_images):
+def test_weights_are_known_by_what_is_in_their_file(on_images, capsys):
     def save(seed):
         torch.manual_seed(seed)
         torch.save(make_backbone("test_efficientnet", "none").module.state_dict(), "w.pth")
@@ -74,7 +74,9 @@ def test_weights_are_known_by_what_is_in_their_file(on_images):
     asked = Asked(on="office-caltech-images", weights="w.pth", seeds=(0,), rows=("source-only",), columns=("A → W",))
     save(0)
     first = reproduce("table2", asked, on_images / "out")
-    assert reproduce("table2", asked, on_images / "out") == first
+    for same in ("w.pth", "./w.pth", str(on_images / "w.pth")):
+        assert reproduce("table2", replace(asked, weights=same), on_images / "out") == first
+        assert "nothing to train" in capsys.readouterr().err
     before = first[0].read_text()
     save(1)
     second = reproduce("table2", asked, on_images / "out")

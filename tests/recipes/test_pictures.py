@@ -1,11 +1,13 @@
 """What the pictures of tables show."""
 
 import pytest
+from PIL import Image
 
+from tsadapt.recipes import RECIPES, Asked, reproduce
 from tsadapt.recipes.rows import STRESS, STRESS_CURVES
 from tsadapt.recipes.table import Cell
 from tsadapt.report import paper
-from tsadapt.report.paper import Curves, draw_curves_of_rows, draw_rows
+from tsadapt.report.paper import Curves, draw_curves_of_rows, draw_rows, stamp
 
 
 @pytest.fixture
@@ -17,13 +19,10 @@ def drawn(monkeypatch):
 
 
 def test_rows_with_numbers_beside_them(drawn):
-    table = {
-        "plain": {"A → B": Cell((50.0, 52.0), 3, 55.0), "B → C": Cell((), 3)},
-        "+TSA": {"A → B": Cell((70.0,), 3), "B → C": Cell((), 3)},
-    }
+    table = {"plain": {"A → B": Cell((50.0, 52.0), 3, 55.0)}, "+TSA": {"A → B": Cell((70.0,), 3)}}
     draw_rows(table, "a title", "x.png", {"cost": {"plain": 1.0, "+TSA": 2.5}})
     panels = [axis for axis in drawn["x.png"].axes if axis.get_visible()]
-    assert [axis.get_title() for axis in panels] == ["A → B", "cost"]  # nothing was run of the second task
+    assert [axis.get_title() for axis in panels] == ["A → B", "cost"]
     assert [bar.get_width() for bar in panels[1].patches] == [1.0, 2.5]
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["plain", "+TSA"]
     dots = {(float(x), float(y)) for line in panels[0].lines for x, y in zip(*line.get_data(), strict=True)}
@@ -45,6 +44,47 @@ def test_rows_as_curves(drawn):
     rings = [line for line in panel.get_lines() if line.get_markerfacecolor() == "none"]
     assert sorted(zip(*rings[0].get_data(), strict=True)) == [(50, 65.0), (100, 75.0)]
     assert panel.get_xlabel() == "share, %"
+
+
+@pytest.mark.parametrize(
+    ("name", "panels", "x"),
+    [
+        ("table5", {"A → B"}, ""),
+        ("table-memory", {"A → B", "statistics, MB", "peak of the process, MB"}, ""),
+        ("table-samples", {"A → B", "a step, to source-only's"}, ""),
+        ("table-bound", {"A → B", "½ d_A, %", "λ* (oracle), %"}, ""),
+        ("table-stress", {"A → B"}, "ρ, %"),
+    ],
+)
+def test_pictures_are_of_what_their_tables_are_about(tiny, drawn, monkeypatch, name, panels, x):
+    monkeypatch.setattr(
+        "tsadapt.recipes.extras.footprint", lambda config: {"statistics_mb": 1.5, "model_mb": 2.5, "peak_mb": 300.0}
+    )
+    rows = tuple(row.title for row in RECIPES[name].rows[:3])
+    reproduce(name, Asked(on="tiny", seeds=(0, 1), columns=("A → B",), rows=rows), tiny / "out")
+    (figure,) = drawn.values()
+    there = [axis for axis in figure.axes if axis.get_visible()]
+    assert {axis.get_title() for axis in there} == panels
+    assert there[0].get_xlabel() == x
+    assert (
+        figure.get_suptitle()
+        .replace("\n", " ")
+        .startswith(f"{name}, tiny: target accuracy, %, mean ± deviation over 3 seeds")
+    )
+
+
+def test_a_banner_stands_above_a_picture_once(tmp_path):
+    path = tmp_path / "x.png"
+    Image.new("RGB", (200, 100), "white").save(path)
+
+    def stamped(text, banner=""):
+        stamp(path, text, banner)
+        with Image.open(path) as image:
+            return image.size, image.info["Description"], image.info["Comment"]
+
+    assert stamped("made by a") == ((200, 100), "made by a", "")
+    assert stamped("made by a", "quick") == ((200, 126), "made by a", "quick")
+    assert stamped("made by b", "quick") == ((200, 126), "made by b", "quick")
 
 
 def test_every_row_of_the_stress_test_is_on_a_curve():

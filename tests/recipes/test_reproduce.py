@@ -8,7 +8,9 @@ from PIL import Image
 from tsadapt.cli import main
 from tsadapt.errors import UserError
 from tsadapt.recipes import RECIPES, Asked, reproduce, status_lines
+from tsadapt.recipes.asked import Request
 from tsadapt.recipes.places import PLACES, missing
+from tsadapt.sweep.runner import run_all
 
 TABLES = [name for name, recipe in RECIPES.items() if recipe.alone is None and recipe.home != "moons"]
 
@@ -79,7 +81,9 @@ def test_each_run_is_kept_as_soon_as_it_is_over(tiny, monkeypatch, capsys):
     asked = Asked(on="tiny", seeds=(0,), columns=("A → B",), rows=("DANN", "DANN +MI", "DANN +TSA"))
     with pytest.raises(KeyboardInterrupt):
         reproduce("table5", asked, tiny / "out")
-    assert [*kept(tiny / "out", "table5-on-tiny")["runs"]] == ["DANN | A → B | 0"]
+    there = kept(tiny / "out", "table5-on-tiny")
+    assert [*there["runs"]] == ["DANN | A → B | 0"]
+    assert there["command"] == "tsadapt reproduce table5 --on tiny"
     capsys.readouterr()
     reproduce("table5", asked, tiny / "out")
     assert len(kept(tiny / "out", "table5-on-tiny")["runs"]) == 3
@@ -229,14 +233,37 @@ def test_quick_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert "Made by `tsadapt reproduce table4 --quick --steps 3` in part" in said.out
     assert "written: " in said.err
     with Image.open("here/quick/table4.png") as picture:
-        size, comment = picture.size, picture.info["Comment"]
-    assert comment == "a first look: these numbers mean nothing"
-    assert main([*line, "--seeds", "3"]) == 0
+        assert picture.info["Comment"] == "a first look: these numbers mean nothing"
     assert main(line) == 0
     assert "nothing to train: 1 run of table4 is kept already" in capsys.readouterr().err
-    with Image.open("here/quick/table4.png") as picture:
-        assert picture.size == size  # one banner, not two
     assert main([*line, "--only-collect"]) == 0
+    assert main([*line, "--seeds", "1", "1"]) == 0
+    said = capsys.readouterr()
+    assert "1 run to do" in said.err
+    assert " 1 of 12 runs are there." in said.out
+    assert "Made by `tsadapt reproduce table4 --quick --steps 3 --seeds 1` in part" in said.out
+
+
+def test_the_command_of_a_page_has_all_that_was_asked_for(tmp_path):
+    (tmp_path / "w.pth").write_bytes(b"weights")
+    asked = Asked("office31", frozen=True, weights=str(tmp_path / "w.pth"), steps=7, rows=("DANN",), seeds=(0,))
+    words = f"tsadapt reproduce table1 --on office31 --frozen --weights {tmp_path}/w.pth --steps 7"
+    assert Request("table1", asked).command({}) == words
+    assert Request("table1", replace(asked, seeds=(5,), frozen=False)).command({}) == (
+        f"tsadapt reproduce table1 --on office31 --weights {tmp_path}/w.pth --steps 7 --seeds 5"
+    )
+
+
+def test_a_run_that_another_process_ends_meanwhile_is_entered(tiny, monkeypatch):
+    def locked(left, side_by_side, ended):
+        run_all(left, quiet=True)
+        for one in left:
+            ended(one, f"{one.out} is being trained by another process")
+
+    monkeypatch.setattr("tsadapt.recipes.table.run_all", locked)
+    page = reproduce("table5", Asked(on="tiny", seeds=(0,), rows=("DANN",)), tiny / "out")[-1].read_text()
+    assert len(kept(tiny / "out", "table5-on-tiny")["runs"]) == 2
+    assert "another process" not in page
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path, monkeypatch, capsys):

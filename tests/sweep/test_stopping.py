@@ -12,6 +12,8 @@ from tests.sweep.conftest import SWEEP, choice
 
 from tsadapt.cli import main
 from tsadapt.config import RunConfig
+from tsadapt.engine.place import held
+from tsadapt.errors import UserError
 from tsadapt.sweep.plan import Planned
 from tsadapt.sweep.runner import run_all
 
@@ -55,8 +57,8 @@ HEARS_CTRL_C = (
 )
 
 
-def stopped(words, begun, done=1, number=signal.SIGINT):
-    """Start a sweep, wait until so many of its runs have begun and so many are done, and stop it: what it said."""
+def under_way(words, begun, done=1):
+    """Start a sweep, and wait until so many of its runs have begun and so many are done."""
     process = subprocess.Popen([sys.executable, "-c", HEARS_CTRL_C, *words], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while (
@@ -69,6 +71,12 @@ def stopped(words, begun, done=1, number=signal.SIGINT):
     ):
         time.sleep(0.1)
     time.sleep(0.5)
+    return process
+
+
+def stopped(words, begun, done=1, number=signal.SIGINT):
+    """Start a sweep, and stop it on its way: what it said."""
+    process = under_way(words, begun, done)
     process.send_signal(number)
     err = process.communicate(timeout=60)[1]
     assert process.returncode == 130, err
@@ -84,6 +92,26 @@ def test_stopped_side_by_side_saves_all_and_starts_nothing_more(here, number):
     stopped(words, begun=3, number=number)
     assert len([*Path("s/runs").iterdir()]) == 3
     assert len([*Path("s/runs").glob("*/checkpoints/step-*.pt")]) == 3
+
+
+def test_runs_save_and_end_when_their_parent_is_killed(here):
+    words = [*SWEEP[:3], "--grid", "lambda0=0.1,0.2,0.3,0.4", "--grid", "steps=100000", "--jobs", "2", *LONG]
+    process = under_way(words, begun=3)
+    with process:  # which closes its pipe
+        process.kill()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len([*Path("s/runs").glob("*/checkpoints/step-*.pt")]) < 3:
+        time.sleep(0.1)
+    unfinished = [path for path in Path("s/runs").iterdir() if not (path / "metrics.json").exists()]
+    assert len(unfinished) == 2
+    for path in unfinished:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(UserError), held(path):
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail(f"{path} is still being trained")
+        assert [*path.glob("checkpoints/step-*.pt")]
 
 
 def test_stopped_with_one_run_left_and_going_on(here):

@@ -33,7 +33,8 @@ class StepProgress:
                 TextColumn(what), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[rate]}"),
                 _TimeLeft(self), TextColumn("{task.fields[text]}"),
             )  # fmt: skip
-            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            # This very stream: a run that is counted here may send its own words elsewhere, in this process.
+            self.bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
             self.task = self.bar.add_task("", total=total, completed=done, rate="", text="")
 
     def __enter__(self) -> Self:
@@ -82,8 +83,6 @@ class StepProgress:
 class _TimeLeft(ProgressColumn):
     """Rich's own forgets how fast things went after half a minute, and a run takes longer."""
 
-    max_refresh = 0.5
-
     def __init__(self, progress: StepProgress) -> None:
         super().__init__()
         self.progress = progress
@@ -107,11 +106,11 @@ def _clock(seconds: float) -> str:
 def _per_second(rate: float) -> str:
     """How fast, in the unit that reads best.
 
-    >>> _per_second(120), _per_second(2.5), _per_second(1 / 35)
-    ('120/s', '2.5/s', '35 s each')
+    >>> _per_second(120), _per_second(2.5), _per_second(1 / 7.4), _per_second(1 / 35)
+    ('120/s', '2.5/s', '7.4 s each', '35 s each')
     """
-    if 0 < rate < 0.1:
-        return f"{1 / rate:.0f} s each"
+    if 0 < rate < 1:
+        return f"{1 / rate:.{0 if rate < 0.1 else 1}f} s each"
     return f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 

@@ -43,7 +43,7 @@ class Request:
     asked: Asked
 
     def __post_init__(self) -> None:
-        _ = self.jobs
+        _ = self.jobs  # which asks for all that may be unknown
 
     @property
     def recipe(self) -> Recipe:
@@ -73,7 +73,7 @@ class Request:
         asked, titles = self.asked, _named("row", self.asked.rows, [row.title for row in self.recipe.rows])
         rows = [row for row in self.recipe.rows if not titles or row.title in titles]
         columns = _named("column", asked.columns, self.place.tasks) or self._columns
-        return make_jobs(self.place, rows, columns, asked.seeds or self._seeds)
+        return make_jobs(self.place, rows, dict.fromkeys(columns), dict.fromkeys(asked.seeds or self._seeds))
 
     def whole(self, kept: Kept) -> tuple[list[Job], list[str]]:
         """All jobs of the table, whatever part of it was asked for, and its columns, with those kept beyond it.
@@ -83,7 +83,7 @@ class Request:
         there = [*(job.column for job in self.jobs), *(parts(key).column for key in kept)]
         columns = dict.fromkeys([*self._columns, *(c for c in there if c in self.place.tasks)])
         seeds = self._seeds if {*self.asked.seeds} <= {*self._seeds} else self.asked.seeds
-        return make_jobs(self.place, self.recipe.rows, columns, sorted(seeds)), [*columns]
+        return make_jobs(self.place, self.recipe.rows, columns, sorted({*seeds})), [*columns]
 
     def of_today(self, kept: Kept) -> list[Job]:
         """The jobs of all that is kept with today's settings, also of seeds that the table does not have."""
@@ -108,7 +108,7 @@ class Request:
         words += ["--quick"] if asked.quick else []
         words += ["--steps", str(asked.steps)] if asked.steps is not None else []
         seeds = sorted({job.seed for job in whole})
-        words += ["--seeds", *map(str, seeds)] if not {*seeds} <= {*self.recipe.seeds} else []
+        words += ["--seeds", *map(str, seeds)] if not {*seeds} <= {*self._seeds} else []
         words += ["--columns", *columns] if not {*columns} <= {*self._columns} else []
         return shlex.join(words)
 
@@ -125,16 +125,16 @@ class Request:
         asked = self.asked
         where = "" if asked.on in (None, self.recipe.home) else f"-on-{asked.on}"
         frozen = "-frozen" if asked.frozen else ""
-        weights = f"-{self._weights}" if self._weights else ""
+        weights = f"-{self._weights_name}" if self._weights_name else ""
         steps = f"-{asked.steps}-steps" if asked.steps is not None and not asked.quick else ""
         return f"{self.name}{where}{frozen}{weights}{steps}"
 
     def work(self, folder: Path) -> Path:
         """Where the runs lie: with other weights elsewhere, since a run's name has their path and not what they are."""
-        return folder / "work" / self._weights
+        return folder / "work" / self._weights_name
 
     @cached_property
-    def _weights(self) -> str:
+    def _weights_name(self) -> str:
         """A name for the backbone's weights, and for what is in their file; empty if none were given."""
         given = self.asked.weights
         if given in (None, "none"):

@@ -75,7 +75,8 @@ RECIPES = {
     "table-stress": Recipe(
         "how much target data is needed", "office31", STRESS, curves=Curves("ρ, %", STRESS_CURVES),
         note="ρ is the share of the target's rows that training sees, drawn once for each seed: uniformly, or so many"
-        " of every class, which takes target labels (oracle-stratified, the paper's way). All target rows are judged.",
+        " of every class, which takes target labels (oracle-stratified, the paper's way). All target rows are judged."
+        " Rows are source-only +TSA where nothing else is said.",
     ),
     "table-bound": Recipe(
         "the ingredients of the theory: source error, domain distance, joint error (oracle)", "office31",

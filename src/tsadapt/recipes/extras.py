@@ -147,11 +147,11 @@ def bound_table(
             "target_error": round(100 - statistics.mean(run["accuracy"] for run in runs), 2),
         }
     lines = [
-        f"The ingredients of the bound ε_t ≤ ε_s + ½ d + λ*, all in percent, mean over the {len(common)} tasks and"
-        " seeds that all rows have. ε_s is of the source's test split; where it has none it is the error on the"
-        " rows trained on, which says little. d_A is the proxy distance between the domains' features (½ d_A is 0"
-        " if they are alike and 100 if they are apart), and stands for d without being a bound of it. λ* is an"
-        " oracle: the error, on halves kept apart and summed over both domains, of a linear classifier of the"
+        "The ingredients of the bound ε_t ≤ ε_s + ½ d + λ*, all in percent, mean over the tasks and seeds that all rows"
+        f" have ({counted(len(common), 'run')} of each). ε_s is of the source's test split; where it has none it is the"
+        " error on the rows trained on, which says little. d_A is the proxy distance between the domains' features"
+        " (½ d_A is 0 if they are alike and 100 if they are apart), and stands for d without being a bound of it. λ* is"
+        " an oracle: the error, on halves kept apart and summed over both domains, of a linear classifier of the"
         " features fitted with the labels of both.",
         "",
         "| | ε_s | ½ d_A | λ* (oracle) | their sum | ε_t |",

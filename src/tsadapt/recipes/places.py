@@ -205,7 +205,8 @@ def place_named(name: str, frozen: bool = False, weights: str | None = None) -> 
         told = "with random weights" if weights == "none" else f"with the weights of {Path(weights).name}"
         protocol = place.protocol.replace("trained from ImageNet weights", f"trained {told}")
         protocol = protocol if protocol != place.protocol else f"{protocol}; backbone {told}"
-        place = replace(place, settings={**place.settings, "weights": weights}, protocol=protocol)
+        same = weights if weights == "none" else str(Path(weights).expanduser().resolve())  # however it is written
+        place = replace(place, settings={**place.settings, "weights": same}, protocol=protocol)
     return place
 
 

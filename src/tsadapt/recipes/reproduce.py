@@ -35,8 +35,9 @@ def reproduce(name: str, asked: Asked, out: Path) -> list[Path]:
     request = Request(name, asked)
     recipe, place = request.recipe, request.place
     folder = out / "quick" if asked.quick else out
-    said = {"name": name, "title": recipe.what, "data": place.title, "protocol": place.protocol, "command": ""}
+    said = {"name": name, "title": recipe.what, "data": place.title, "protocol": place.protocol}
     ledger = Ledger(folder / f"{request.stem}.json", said)
+    ledger.said["command"] = request.command(ledger.runs)
     if not asked.only_collect:
         _run(request, ledger, folder)
     whole, columns = request.whole(ledger.runs)
@@ -122,39 +123,42 @@ def _run(request: Request, ledger: Ledger, folder: Path) -> None:
     """Train what was asked for and is not there."""
     recipe, jobs, side_by_side = request.recipe, request.jobs, request.asked.jobs
     _say_absent(jobs)
-    left = [job for job in jobs if not request.is_kept(job, ledger.runs) and not absent(job)]
-    for config in [job.config for job in left][:1]:
-        if config.backbone is not None:  # what is wrong with it is said now, and once
-            make_backbone(config.backbone, config.weights, config.image_size)
+    left = [job for job in jobs if not absent(job) and not _is_made(request, job, ledger, folder)]
     if not left and not any(map(absent, jobs)):
         are = "is" if len(jobs) == 1 else "are"
         print(f"nothing to train: {counted(len(jobs), 'run')} of {request.stem} {are} kept already.", file=sys.stderr)
+    if left and (backbone := left[0].config.backbone) is not None:  # what is wrong with it is said now, and once
+        make_backbone(backbone, left[0].config.weights, left[0].config.image_size)
     if recipe.alone is None:
-        run_jobs(jobs, ledger, request.work(folder), side_by_side, recipe.measure)
+        run_jobs(left, ledger, request.work(folder), side_by_side, recipe.measure)
         return
     if side_by_side > 1:
         print(f"{request.name} makes its runs one after the other: --jobs {side_by_side} is not used.", file=sys.stderr)
-    _alone(request, ledger, folder)
+    for job in left:
+        _alone(request, job, ledger, folder)
 
 
-def _alone(request: Request, ledger: Ledger, folder: Path) -> None:
-    """Runs that a recipe does by itself; each has pictures of its own if it makes any."""
-    recipe = request.recipe
-    assert recipe.alone is not None
-    for job in request.jobs:
-        beside = folder / request.stem_of(job)
-        drawn = recipe.draw is not None or beside.with_name(f"{beside.name}.png").exists()
-        if not absent(job) and not (request.is_kept(job, ledger.runs) and drawn):
-            print(f"{job.key} …", file=sys.stderr, flush=True)
-            try:
-                found = recipe.alone(job.config, request.work(folder), beside, request.asked.quick)
-            except (UserError, NotFiniteError) as error:
-                print(f"not run: {job.key}: {error}", file=sys.stderr)
-                ledger.explain({job.key: str(error)})
-            else:
-                data = data_of_run(request.work(folder) / "runs" / job.config.hash())
-                ledger.add(job.key, {"hash": job.config.hash(), **found, **data, "versions": versions()})
-            ledger.save()
+def _is_made(request: Request, job: Job, ledger: Ledger, folder: Path) -> bool:
+    """Whether what is kept of a job is all that it makes: one that draws for itself has pictures, too."""
+    draws = request.recipe.alone is not None and request.recipe.draw is None
+    picture = folder / f"{request.stem_of(job)}.png"
+    return request.is_kept(job, ledger.runs) and (not draws or picture.exists())
+
+
+def _alone(request: Request, job: Job, ledger: Ledger, folder: Path) -> None:
+    """A run that a recipe does by itself."""
+    assert request.recipe.alone is not None
+    work = request.work(folder)
+    print(f"{job.key} …", file=sys.stderr, flush=True)
+    try:
+        found = request.recipe.alone(job.config, work, folder / request.stem_of(job), request.asked.quick)
+    except (UserError, NotFiniteError) as error:
+        print(f"not run: {job.key}: {error}", file=sys.stderr)
+        ledger.explain({job.key: str(error)})
+    else:
+        data = data_of_run(work / "runs" / job.config.hash())
+        ledger.add(job.key, {"hash": job.config.hash(), **found, **data, "versions": versions()})
+    ledger.save()
 
 
 def _say_absent(jobs: list[Job]) -> None:

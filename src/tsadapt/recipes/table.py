@@ -68,33 +68,33 @@ def make_jobs(place: Place, rows: Iterable[Row], columns: Iterable[str], seeds: 
 
 
 def run_jobs(jobs: list[Job], ledger: Ledger, work: Path, side_by_side: int, measure: Measure | None) -> None:
-    """Train what is missing, and enter each run as soon as it is over: what it gave, or why it failed.
+    """Train what is not there yet, and enter each run as soon as it is over: what it gave, or why it failed.
 
-    Several tables share runs: a folder of `work` is named by its config. What is kept already is not run again, even if
-    its folder is gone, unless its settings changed since.
+    Several tables share runs: a folder of `work` is named by its config.
     """
-    by_folder: dict[Path, list[Job]] = {}
-    for job in jobs:
-        name = job.config.hash()
-        if ledger.runs.get(job.key, {}).get("hash") != name and not absent(job):
-            by_folder.setdefault(work / "runs" / name, []).append(job)
+    by_folder = {work / "runs" / job.config.hash(): job for job in jobs}
+    planned = [Planned({}, job.config, folder) for folder, job in by_folder.items()]
+    entered = set[Path]()
 
     def enter(one: Planned, why: str = "") -> None:
-        those = by_folder[one.out]
+        job = by_folder[one.out]
         if why:
-            ledger.explain({job.key: why for job in those})
+            ledger.explain({job.key: why})
         else:
-            for job in those:
-                ledger.add(job.key, _kept(job, one.out, measure))
+            ledger.add(job.key, _kept(job, one.out, measure))
+            entered.add(one.out)
         ledger.save()
 
-    planned = [Planned({}, those[0].config, folder) for folder, those in by_folder.items()]
-    for one in planned:
-        if one.done:  # trained by a call that was stopped before it could say so
-            enter(one)
-    if left := [one for one in planned if not one.done]:
+    def enter_done() -> None:
+        for one in planned:
+            if one.done and one.out not in entered:
+                enter(one)
+
+    enter_done()  # by a call that was stopped before it could enter them, or for another table
+    if left := [one for one in planned if one.out not in entered]:
         print(f"{counted(len(left), 'run')} to do in {work / 'runs'} …", file=sys.stderr, flush=True)
         run_all(left, side_by_side, ended=enter)
+        enter_done()  # by another process, meanwhile
 
 
 def absent(job: Job) -> str:

@@ -66,9 +66,7 @@ def draw_rows(
 
     `beside` has more panels, of bars: by their title and row.
     """
-    rows, columns = [*table], _columns(table)
-    if not columns:
-        return
+    rows, columns = [*table], [*next(iter(table.values()))]
     high, wide = _panels(len(columns) + len(beside))
     figure, axes = pyplot().subplots(
         high, wide, figsize=(2.2 + 2.6 * wide, high * (1.1 + 0.27 * len(rows))), layout="constrained", squeeze=False,
@@ -109,9 +107,7 @@ class Curves:
 
 def draw_curves_of_rows(table: Mapping[str, Mapping[str, Any]], curves: Curves, title: str, path: Path) -> None:
     """Every column of a table as a panel: curves of ours with their deviations, rings for the paper's."""
-    columns = _columns(table)
-    if not columns:
-        return
+    columns = [*next(iter(table.values()))]
     high, wide = _panels(len(columns))
     figure, axes = pyplot().subplots(
         high, wide, figsize=(0.6 + 2.9 * wide, 2.7 * high + 0.6), layout="constrained", squeeze=False
@@ -129,7 +125,7 @@ def draw_curves_of_rows(table: Mapping[str, Mapping[str, Any]], curves: Curves, 
             )  # fmt: skip
             theirs = {x: cell.paper for x, cell in there.items() if cell.paper is not None}
             if theirs:
-                axis.plot([*theirs], [*theirs.values()], "o", markerfacecolor="none", markersize=9, color=colour)
+                axis.plot([*theirs], [*theirs.values()], "o", markerfacecolor="none", markersize=9, color="#424242")
                 rings = " (rings: the paper)"
         axis.set(title=column, xlabel=curves.x)
         axis.grid(axis="y", alpha=0.3)
@@ -149,11 +145,6 @@ def _panels(n: int) -> tuple[int, int]:
     return -(-n // wide), wide
 
 
-def _columns(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The columns of which something was run."""
-    return [c for c in next(iter(table.values())) if any(row[c].mean is not None for row in table.values())]
-
-
 def stamp(path: Path, text: str, banner: str = "") -> None:
     """Write into a PNG, where any viewer of properties shows it, how it was made; its pixels stay as they are.
 
@@ -162,13 +153,14 @@ def stamp(path: Path, text: str, banner: str = "") -> None:
     from PIL import Image, ImageDraw, PngImagePlugin
 
     with Image.open(path) as image:
-        if image.info.get("Description") == text:
+        before = image.info.get("Comment", "")
+        if (image.info.get("Description"), before) == (text, banner):
             return
         said = PngImagePlugin.PngInfo()
         said.add_itxt("Description", text)
         said.add_itxt("Comment", banner)
         drawn: Image.Image = image
-        if image.info.get("Comment", "") != banner:
+        if banner and before != banner:
             drawn = Image.new("RGB", (image.width, image.height + BANNER), "#fff3e0")
             drawn.paste(image, (0, BANNER))
             ImageDraw.Draw(drawn).text((8, 4), banner, fill="#bf360c", font_size=BANNER - 10)

@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -137,8 +138,17 @@ def _stop(processes: list[Any]) -> None:
 
 def _in_process(one: Planned, how: How, threads: int, tell: Connection) -> None:
     os.setsid()  # a session of its own, so that Ctrl-C on the terminal reaches it by its parent alone
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     tell.send(_train(one, how) or DONE)
+
+
+def _end_with_parent() -> None:
+    """Stop, as if asked to, when the parent is gone: killed, it could not say so."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _train(one: Planned, how: How) -> str:
