@@ -69,7 +69,7 @@ def test_pictures_are_of_what_their_tables_are_about(tiny, drawn, monkeypatch, n
     assert (
         figure.get_suptitle()
         .replace("\n", " ")
-        .startswith(f"{name}, tiny: target accuracy, %, mean ± deviation over 3 seeds")
+        .startswith(f"{name}, tiny: target accuracy, %, mean ± deviation over 2 seeds")
     )
 
 

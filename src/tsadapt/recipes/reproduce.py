@@ -1,6 +1,7 @@
 """A table or figure from its recipe: run or resume what is behind it, collect, and write it beside the paper's."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import NoReturn
 
@@ -80,7 +81,7 @@ def _page(
 ) -> str:  # fmt: skip
     """All sections, one below the other."""
     recipe, place = request.recipe, request.place
-    judged = f" {MEASURES[place.measure]}, %, last step, {_over(whole)}." if recipe.alone is None else ""
+    judged = f" {MEASURES[place.measure]}, %, last step, {_over(kept)}." if recipe.alone is None else ""
     legend = f" ({place.legend})" if place.legend else ""
     sections = [
         f"## {request.name} ({place.title}): {recipe.what}",
@@ -97,9 +98,11 @@ def _page(
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _over(jobs: list[Job]) -> str:
-    seeds = len({job.seed for job in jobs})
-    return f"mean ± deviation over {seeds} seeds" if seeds > 1 else "one seed"
+def _over(kept: Kept) -> str:
+    """Over how many seeds the numbers are."""
+    runs = Counter(parts(key)[:2] for key in kept).values()
+    most, up_to = max(runs), "up to " if min(runs) < max(runs) else ""
+    return f"mean ± deviation over {up_to}{most} seeds" if most > 1 else "one seed"
 
 
 def _numbers(
@@ -111,7 +114,7 @@ def _numbers(
     if recipe.alone is not None:
         return [recipe.tell(kept)] if recipe.tell is not None else []
     table, left_out = with_runs(cells(jobs, kept, recipe.rows, columns, paper, lambda run: run.get(place.measure)))
-    title = f"{request.name}, {place.title}: {MEASURES[place.measure].lower()}, %, {_over(jobs)}"
+    title = f"{request.name}, {place.title}: {MEASURES[place.measure].lower()}, %, {_over(kept)}"
     if recipe.curves is not None:
         draw_curves_of_rows(table, recipe.curves, title, picture)
     elif recipe.draw is None:
