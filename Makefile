@@ -32,8 +32,8 @@ format: setup
 
 docs: setup
 	$(BIN)/python -m tsadapt.report.tables
-	$(BIN)/python -m experiments.pages experiments/results/paper
-	$(BIN)/python -m tsadapt.recipes.page experiments/results/paper docs/results.md README.md
+	$(BIN)/python -m paper.pages paper/results
+	$(BIN)/python -m paper.results_page paper/results docs/results.md README.md
 
 bench: setup
 	$(BIN)/python -m benchmarks.loss

@@ -134,7 +134,7 @@ def table(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/estimator.json"))
+    parser.add_argument("--out", type=Path, default=Path("paper/results/benchmarks/estimator.json"))
     parser.add_argument("--side", nargs=4, metavar=("DATA", "STEPS", "BATCH", "THREADS"), help="time ours, print JSON")
     parser.add_argument("--large", action="store_true", help="only the large fit, print JSON")
     parser.add_argument("--table", action="store_true", help="only make the table of what is there")

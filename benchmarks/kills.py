@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/kills.json"))
+    parser.add_argument("--out", type=Path, default=Path("paper/results/benchmarks/kills.json"))
     arguments = parser.parse_args()
     random.seed(arguments.seed)
     folder = Path(tempfile.mkdtemp())

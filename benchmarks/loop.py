@@ -14,9 +14,11 @@ from torch.nn import functional as F
 from benchmarks.measure import Step, interleave, versions
 from tsadapt.config import RunConfig
 from tsadapt.core import TSALoss
-from tsadapt.engine.loop import Training
-from tsadapt.engine.task import Task, make_task
 from tsadapt.models.build import build
+from tsadapt.training.setup import Task, make_task
+from tsadapt.training.trainer import Training
+
+OUT = Path("paper/results/benchmarks/loop.json")
 
 KINDS = {"source-only": ("ce", False), "tsa": ("tsa", True)}
 MANY = 1_000_000
@@ -64,7 +66,7 @@ def plain(task: Task, kind: str) -> Step:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=400)
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/loop.json"), help="where the JSON goes")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the JSON goes")
     arguments = parser.parse_args()
     task = make_task(RunConfig("digits:uci", "digits:mnist-5k", device="cpu"))
     rows = []

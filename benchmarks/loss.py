@@ -21,6 +21,8 @@ from benchmarks.measure import Step, in_fresh_process, interleave, peak_beyond_s
 from tsadapt.core import FeatureMemory, transferable_cross_entropy
 
 BATCH, BATCHES, STRENGTH = 32, 64, 0.2
+OUT = Path("paper/results/benchmarks/loss.json")
+
 MB = 1 << 20
 
 
@@ -181,7 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", choices=["sizes", "growth", "step"], help="one of the tables instead of all")
     parser.add_argument("--seconds", type=float, default=20.0, help="time for each row of the first table")
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/loss.json"), help="where the JSON goes")
+    parser.add_argument("--out", type=Path, default=OUT, help="where the JSON goes")
     parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.peak:

@@ -19,10 +19,10 @@ import torch
 
 from benchmarks.measure import Step, interleave, versions
 from tsadapt.config import RunConfig
-from tsadapt.engine.run import make_training
-from tsadapt.engine.task import make_task
-from tsadapt.methods import METHODS
+from tsadapt.objectives.methods import METHODS
 from tsadapt.report.tables import fill
+from tsadapt.runs.fit import make_training
+from tsadapt.training.setup import make_task
 
 COMMAND = "python -m benchmarks.methods"
 PAGE = Path("docs/methods.md")
@@ -70,7 +70,7 @@ def write_table(result: Path, page: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=40.0, help="time for each table")
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/methods-cost.json"))
+    parser.add_argument("--out", type=Path, default=Path("paper/results/benchmarks/methods-cost.json"))
     parser.add_argument("--table", action="store_true", help="only make the table")
     arguments = parser.parse_args()
     if arguments.table:

@@ -128,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", choices=[*parts], help="one part instead of all")
     parser.add_argument("--work", type=Path, default=Path("runs/photographs"), help="folder for the runs")
-    parser.add_argument("--out", type=Path, default=Path("experiments/results/photographs.json"))
+    parser.add_argument("--out", type=Path, default=Path("paper/results/benchmarks/photographs.json"))
     arguments = parser.parse_args()
     result = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else {}
     for name, part in parts.items():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tsadapt.methods import METHODS
+from tsadapt.objectives.methods import METHODS
 from tsadapt.report.tables import PAGES as MADE
 from tsadapt.report.tables import fill, methods_table, validators_table
 from tsadapt.selection.select import selectors

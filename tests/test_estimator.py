@@ -94,8 +94,8 @@ def test_the_same_training_as_the_command_line(task, tmp_path, monkeypatch):
     from sklearn.utils import check_random_state
 
     from tsadapt.config import RunConfig
-    from tsadapt.engine.candidates import predictions_file
-    from tsadapt.engine.run import fit
+    from tsadapt.runs.candidates import predictions_file
+    from tsadapt.runs.fit import fit
     from tsadapt.selection.predictions import Predictions, softmax
 
     monkeypatch.chdir(tmp_path)

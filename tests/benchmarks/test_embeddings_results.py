@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import estimator
-from experiments import embeddings
+from paper.studies import embeddings
 
 from tsadapt.report.tables import fill
 
@@ -21,7 +21,7 @@ def test_the_readme_has_what_was_measured():
     assert readme == fill(readme, embeddings.COMMAND, embeddings.summary())
     assert embeddings.summary() in (embeddings.RESULTS / "embeddings.md").read_text(encoding="utf-8")
     page = Path("docs/embeddings.md").read_text(encoding="utf-8")
-    result = json.loads(Path("experiments/results/estimator.json").read_text(encoding="utf-8"))
+    result = json.loads(Path("paper/results/benchmarks/estimator.json").read_text(encoding="utf-8"))
     assert page == fill(page, estimator.COMMAND, estimator.table(result))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.engine.conftest import write_task
+from tests.runs.conftest import write_task
 
 from tsadapt.cli import main
 
@@ -183,7 +183,6 @@ def test_demo_in_small(here, capsys):
         (["fit", "a", "b", "--steps", "abc"], "--steps: expected a whole number, received 'abc'"),
         (["fit", "a", "b", "--lr", "1,0"], "--lr: expected a number, received '1,0'"),
         (["doctor", "a", "--workers", "two"], "--workers: expected a whole number, received 'two'"),
-        (["reproduce", "table4", "--jobs", "two"], "--jobs: expected a whole number, received 'two'"),
         (["sweep", "a", "b", "--jobs", "two"], "--jobs: expected a whole number, received 'two'"),
     ],
 )

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.engine.conftest import write_task
+from tests.runs.conftest import write_task
 
 from tsadapt.config import RunConfig
 from tsadapt.core import mutual_information_loss, transferable_cross_entropy
-from tsadapt.engine.loop import Training
-from tsadapt.engine.run import fit, make_training
-from tsadapt.engine.task import make_task
 from tsadapt.errors import UserError
-from tsadapt.methods import METHODS, Method
+from tsadapt.objectives.methods import METHODS, Method
+from tsadapt.runs.fit import fit, make_training
+from tsadapt.training.setup import make_task
+from tsadapt.training.trainer import Training
 
 NAMES = [*METHODS]
 TERMS = [("ce", False), ("ce", True), ("isda", False), ("isda", True), ("tsa", False), ("tsa", True)]

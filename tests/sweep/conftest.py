@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.engine.conftest import write_task
+from tests.runs.conftest import write_task
 
 SHORT = ["--steps", "24", "--batch-size", "16", "--bottleneck", "8", "--quiet", "--lr", "0.05"]
 GRID = ["--grid", "lambda0=0.1,0.25", "--grid", "beta=0.05,0.1"]

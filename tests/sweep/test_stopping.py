@@ -12,8 +12,8 @@ from tests.sweep.conftest import SWEEP, choice
 
 from tsadapt.cli import main
 from tsadapt.config import RunConfig
-from tsadapt.engine.place import held
 from tsadapt.errors import UserError
+from tsadapt.runs.folder import held
 from tsadapt.sweep.plan import Planned
 from tsadapt.sweep.runner import run_all
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.engine.conftest import write_task
+from tests.runs.conftest import write_task
 from tests.sweep.conftest import SHORT, SWEEP, choice
 
 from tsadapt.cli import main
@@ -140,7 +140,7 @@ def test_overwrite_after_the_data_changed(here, capsys):
 
 def test_the_chosen_step_is_what_predicts(here):
     """With several candidates a run, the model of the chosen step is loaded, whichever it is."""
-    from tsadapt.engine.saved import load_model
+    from tsadapt.runs.model import load_model
     from tsadapt.selection.predictions import Predictions
 
     words = [*SWEEP[:3], "--grid", "lambda0=0.1", *SHORT, "--candidates", "4", "--out", "s"]

@@ -16,7 +16,6 @@ VERBS = {
     "select": "which of several trained RUNs to trust, without target labels",
     "features": "embeddings of images by a backbone, for any other use",
     "augmented": "what augmented features of a RUN look like: the nearest real images, or drawn ones",
-    "reproduce": "a table or figure of the paper, ours beside theirs",
     "list": "the methods, datasets, networks, backbones, validators and source terms there are",
 }
 
@@ -50,6 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"tsadapt {version('tsadapt')}")
         return 0
     try:
+        if verb == "reproduce":
+            command = " ".join(["python -m paper", *rest])
+            raise UserError(f"The paper's tables moved out of the package. In a checkout of the repository: {command}")
         if verb not in VERBS:
             raise UserError(unknown("verb", verb, VERBS))
         from tsadapt.cli.verbs import run_verb

@@ -32,9 +32,9 @@ class Demo:
         from rich.table import Table
 
         from tsadapt.config import RunConfig
-        from tsadapt.engine.files import write_json
-        from tsadapt.engine.run import Interrupted, fit
+        from tsadapt.files import write_json
         from tsadapt.report.figures import draw_comparison
+        from tsadapt.runs.fit import Interrupted, fit
 
         base = RunConfig("digits:uci", "digits:mnist-5k", steps=self.steps, seed=self.seed)
         found = {}

@@ -43,8 +43,8 @@ class Doctor:
         from tsadapt.data.doctor import Finding, examine
         from tsadapt.data.lists import list_text
         from tsadapt.data.open import open_dataset
-        from tsadapt.engine.progress import StepProgress
         from tsadapt.errors import UserError
+        from tsadapt.progress import StepProgress
 
         if self.workers is not None and self.workers < 0:
             raise UserError(f"workers is {self.workers}, expected zero or more.")
@@ -73,8 +73,8 @@ class Doctor:
 
     def _say(self, findings: list[Any]) -> int:
         """Print the findings, worst first, and write them; the exit status."""
-        from tsadapt.engine.files import write_json
         from tsadapt.errors import counted
+        from tsadapt.files import write_json
 
         for finding in sorted(findings, key=lambda f: ("error", "warning", "note").index(f.level)):
             print(f"{finding.level}: {finding.text}")
@@ -91,7 +91,7 @@ class Doctor:
 
     def _write_lists(self, domains: "list[Domain]", bad: tuple[set[int], ...]) -> None:
         from tsadapt.data.lists import list_text
-        from tsadapt.engine.files import write_atomically
+        from tsadapt.files import write_atomically
 
         assert self.fix_list is not None
         for role, domain, drop in zip(("source", "target"), domains, bad, strict=False):

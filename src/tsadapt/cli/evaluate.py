@@ -32,12 +32,12 @@ class Evaluate:
         """Evaluate, print the accuracies, and write them."""
         from tsadapt.cli.fit import show
         from tsadapt.data.open import open_dataset
-        from tsadapt.engine.evaluate import predict_rows, score
-        from tsadapt.engine.files import write_json
-        from tsadapt.engine.inputs import Reader
-        from tsadapt.engine.runtime import pick_device
-        from tsadapt.engine.saved import load_model
         from tsadapt.errors import UserError
+        from tsadapt.files import write_json
+        from tsadapt.models.preprocessing import Reader
+        from tsadapt.runs.evaluate import predict_rows, score
+        from tsadapt.runs.model import load_model
+        from tsadapt.training.runtime import pick_device
 
         device = pick_device(self.device)
         saved = load_model(self.run_folder, device, self.use)

@@ -48,12 +48,12 @@ class Features:
         from tsadapt.data.open import open_dataset
         from tsadapt.data.transforms import Framing
         from tsadapt.data.types import match_labels
-        from tsadapt.engine.files import write_atomically
-        from tsadapt.engine.inputs import Eyes, Reader
-        from tsadapt.engine.runtime import pick_device
         from tsadapt.errors import UserError
+        from tsadapt.files import write_atomically
         from tsadapt.models.backbones import make_backbone
         from tsadapt.models.build import Architecture
+        from tsadapt.models.preprocessing import Eyes, Reader
+        from tsadapt.training.runtime import pick_device
 
         if self.workers is not None and self.workers < 0:
             raise UserError(f"workers is {self.workers}, expected zero or more.")

@@ -157,7 +157,7 @@ class Fit:
     def run(self) -> int:
         """Train, and say how it went."""
         config = self.to_config()
-        from tsadapt.engine.run import Interrupted, fit
+        from tsadapt.runs.fit import Interrupted, fit
 
         try:
             out, metrics = fit(

@@ -33,7 +33,7 @@ class List:
 
 def _names(kind: str) -> list[str]:
     if kind == "methods":
-        from tsadapt.methods import METHODS
+        from tsadapt.objectives.methods import METHODS
 
         return [
             f"{name}: {(METHODS[name].__doc__ or '').splitlines()[0]}"

@@ -39,11 +39,11 @@ class Predict:
     def run(self) -> int:
         """Predict, and write the rows in their order."""
         from tsadapt.data.open import open_dataset
-        from tsadapt.engine.evaluate import predict_rows
-        from tsadapt.engine.inputs import Reader
-        from tsadapt.engine.runtime import pick_device
-        from tsadapt.engine.saved import load_model
         from tsadapt.errors import counted
+        from tsadapt.models.preprocessing import Reader
+        from tsadapt.runs.evaluate import predict_rows
+        from tsadapt.runs.model import load_model
+        from tsadapt.training.runtime import pick_device
 
         device = pick_device(self.device)
         saved = load_model(self.run_folder, device, self.use)

@@ -110,11 +110,11 @@ class Sweep(Fit):
         self, base: RunConfig, axes: "Axes", reference: "Planned", out: Path
     ) -> "tuple[list[Planned], dict[Path, str]]":
         """Source-only first and by itself: it finds what is wrong with the data, and fills caches; then the others."""
-        from tsadapt.engine.run import Interrupted
-        from tsadapt.engine.task import check_choices
+        from tsadapt.runs.fit import Interrupted
         from tsadapt.sweep.plan import Planned, draw, grid, used_by
         from tsadapt.sweep.runner import How, run_all, train
         from tsadapt.sweep.search import Search
+        from tsadapt.training.setup import check_choices
 
         # All that can be known before anything is trained.
         search = self.search or ("random" if self.trials is not None else "grid")

@@ -20,17 +20,17 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from tsadapt.config import RunConfig, SourceTermName
 from tsadapt.data.loader import mixed
 from tsadapt.data.types import Domain
-from tsadapt.engine.loop import NotFiniteError, Training
-from tsadapt.engine.progress import StepProgress
-from tsadapt.engine.task import class_prior
 from tsadapt.errors import UserError
 from tsadapt.estimator.domains import split_domains
-from tsadapt.methods import METHODS
 from tsadapt.models.build import Architecture, build
 from tsadapt.models.classifier import Classifier
+from tsadapt.objectives.methods import METHODS
+from tsadapt.progress import StepProgress
 from tsadapt.selection.mixval import mix
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import VOTERS, choose
+from tsadapt.training.setup import class_prior
+from tsadapt.training.trainer import NotFiniteError, Training
 
 __all__ = ["DomainAdaptationClassifier", "NoTargetWarning", "SourceOnlyWarning", "TSAClassifier"]
 

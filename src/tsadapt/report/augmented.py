@@ -1,13 +1,228 @@
-"""Pictures of augmented features."""
+"""What augmented features of a run look like: the real images nearest to draws from N(f + λΔμ^y, λΣ_t^y).
 
+Training never draws an augmented feature; these are drawn only to be looked at. Shapes: N rows of K features, B labels.
+"""
+
+import json
+import math
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from tsadapt.config import RunConfig, read_config
+from tsadapt.core import FeatureMemory
+from tsadapt.data.images import Images, UnreadableImageError
+from tsadapt.data.loader import seeded
+from tsadapt.data.open import open_dataset
+from tsadapt.data.types import Domain, match_labels
+from tsadapt.errors import UserError
 from tsadapt.report.figures import as_pixels, pyplot, write_figure
+from tsadapt.runs.evaluate import predict_rows
+from tsadapt.runs.kept_memory import load_memory
+from tsadapt.runs.model import SavedModel, load_model
+from tsadapt.training.setup import Task, make_task
 
-__all__ = ["draw_augmented", "draw_strip"]
+__all__ = [
+    "AugmentedRun",
+    "Augmenter",
+    "augmented_run",
+    "draw_augmented",
+    "draw_strip",
+    "nearest",
+    "neighbours_of_run",
+    "rows_of_each_class",
+]
+
+NEAR, SIDE, OF_CLASS, SHOWN = 3, 64, 8, 1
+
+
+def neighbours_of_run(run: "Path | AugmentedRun", beside: Path, strength: float | None = None) -> dict[str, Any]:
+    """BESIDE.png: source images, and the target images nearest to their features as they are and augmented.
+
+    λ is the run's λ0 unless `strength` is given. The run is one of images that has kept its memory (fit --tsa
+    --keep-memory), its backbone frozen, trained, or none. The share of neighbours of the right class is an oracle.
+    """
+    scene = run if isinstance(run, AugmentedRun) else augmented_run(run)
+    config, task, f_s, f_t, augmenter = scene.config, scene.task, scene.f_s, scene.f_t, scene.augmenter
+    source, target = scene.source, scene.target
+    pictures = [_Pictures(open_dataset(n).train, d) for n, d in ((config.source, source), (config.target, target))]
+    strength = config.lambda0 if strength is None else strength
+    assert source.y is not None
+    rows, labels = rows_of_each_class(source.y, len(task.classes), OF_CLASS, config.seed)
+    shift, spread = augmenter.directions(labels, seeded(config.seed, 30))
+    f = f_s[rows]
+    goal = augmenter.at(f, strength, shift, spread)
+    (plain, d_plain), (moved, d_moved) = nearest(f, f_t, NEAR), nearest(goal, f_t, NEAR)
+    same, _ = nearest(goal, f_s, 1, exclude=torch.tensor(rows))
+    shown = [i for c in range(len(task.classes)) for i in (labels == c).nonzero()[:SHOWN, 0].tolist()]
+    columns = {
+        "source": pictures[0].of([rows[i] for i in shown]),
+        "target nearest to it": pictures[1].of(plain[shown, 0].tolist()),
+        **{
+            f"target nearest to augmented {n + 1}": pictures[1].of(moved[shown, n].tolist())
+            for n in range(moved.shape[1])
+        },
+    }
+    if same.shape[1]:  # a source of a single image has no other
+        columns["source nearest to augmented"] = pictures[0].of(same[shown, 0].tolist())
+    draw_augmented(columns, [task.classes[int(labels[i])] for i in shown], beside.with_name(f"{beside.name}.png"))
+    numbers: dict[str, Any] = {
+        "images": len(rows),
+        "distance to the nearest target image, from the source feature": round(float(d_plain[:, 0].mean()), 3),
+        "distance to the nearest target image, from the augmented feature": round(float(d_moved[:, 0].mean()), 3),
+    }
+    if target.y is not None:
+        truth = match_labels(target, task.classes)[0]
+        for what, found in (("source", plain), ("augmented", moved)):
+            share = float((truth[found] == labels[:, None]).double().mean())
+            numbers[f"share of right classes among the {NEAR} nearest to the {what} feature (oracle)"] = round(share, 3)
+    return {"numbers": numbers, "lambda": strength}
+
+
+@dataclass(frozen=True)
+class AugmentedRun:
+    """A run, its task and model, the features of both domains (N, K) in evaluation mode, and draws from their moments.
+
+    `source` and `target` are the rows that were trained on, without images that cannot be read. The moments are of
+    their features under the labels of the memory. The memory's own features would not do: they are from training mode,
+    with dropout and the statistics of a batch, and lie where no image of its own can be.
+    """
+
+    config: RunConfig
+    task: Task
+    saved: SavedModel
+    source: Domain
+    target: Domain
+    f_s: Tensor
+    f_t: Tensor
+    augmenter: "Augmenter"
+
+
+def augmented_run(run: Path) -> AugmentedRun:
+    """What is needed to look at the augmented features of a run that has kept its memory."""
+    if not (run / "config.toml").is_file():
+        raise UserError(f"No run at {run}: expected the folder that fit wrote (its --out).")
+    config = read_config(run / "config.toml")
+    memories = load_memory(run)
+    task, saved = make_task(config), load_model(run, torch.device("cpu"))
+    if saved.architecture.heads > 1:
+        raise UserError(
+            f"{config.method} has {saved.architecture.heads} heads, each with features of its own: this is for one."
+        )
+    for domain, memory in zip((task.source.train, task.target.train), memories, strict=True):
+        if len(domain) != memory.size:
+            raise UserError(
+                f"{domain.name} has {len(domain)} rows, and the run was trained on {memory.size}: it changed since."
+            )
+    _check_data(run, task)
+    (source, f_s, of_source), (target, f_t, of_target) = (
+        _evaluated(saved, d, m) for d, m in zip((task.source.train, task.target.train), memories, strict=True)
+    )
+    augmenter = Augmenter(of_source, of_target, config.mean_shift, config.covariance != "none", config.min_count)
+    return AugmentedRun(config, task, saved, source, target, f_s, f_t, augmenter)
+
+
+def _check_data(run: Path, task: Task) -> None:
+    """The rows are those that the run was trained on."""
+    path = run / "manifest.json"
+    if path.is_file():
+        before = json.loads(path.read_text(encoding="utf-8"))["data"]
+        for role, domain in (("source", task.source.train), ("target", task.target.train)):
+            if before[role]["train"] != domain.fingerprint():
+                raise UserError(f"{domain.name} changed since the run was trained: the memory is of other rows.")
+        if before["source"]["labels"] != task.source.train.label_fingerprint():
+            raise UserError(f"{task.source.train.name} has other labels than when the run was trained.")
+
+
+def _evaluated(saved: SavedModel, domain: Domain, memory: FeatureMemory) -> tuple[Domain, Tensor, FeatureMemory]:
+    """The rows that can be read, their features, and a memory of these under the labels that it had."""
+    predicted = predict_rows(saved.model, domain, torch.device("cpu"), saved.eyes)
+    if len(predicted.rows) < len(domain):
+        domain = domain.keep(predicted.rows)
+    features, labels = torch.from_numpy(predicted.features), memory.labels[torch.tensor(predicted.rows)]
+    now = FeatureMemory(len(features), memory.dim, memory.classes, second_moments=False)
+    known = (labels < memory.classes).nonzero()[:, 0]
+    now.write(known, features[known], labels[known])
+    return domain, features, now
+
+
+def rows_of_each_class(y: Tensor, classes: int, of_class: int, seed: int) -> tuple[list[int], Tensor]:
+    """So many rows of each class, at random, and their labels."""
+    random, rows = seeded(seed, 31), list[int]()
+    for c in range(classes):
+        mine = (y == c).nonzero()[:, 0]
+        rows += mine[torch.randperm(len(mine), generator=random)[:of_class]].tolist()
+    return rows, y[rows]
+
+
+@dataclass(frozen=True)
+class Augmenter:
+    """Draws from N(f + λΔμ^y, λΣ_t^y) with the statistics of a run's memories; K features.
+
+    `mean_shift`, `covariance` and `min_count` are those that the run was trained with. A class of which a domain has
+    fewer rows than `min_count` is left as it is.
+    """
+
+    source: FeatureMemory
+    target: FeatureMemory
+    mean_shift: bool = True
+    covariance: bool = True
+    min_count: int = 1
+
+    def directions(self, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Δμ^y and a draw from N(0, Σ_t^y) for each label (B,): both (B, K)."""
+        (count_s, mean_s), (count_t, mean_t) = self.source.class_means(), self.target.class_means()
+        shift = torch.zeros(len(labels), self.source.dim)
+        spread = torch.zeros_like(shift)
+        for y in sorted({*labels.tolist()}):
+            if min(count_s[y], count_t[y]) < self.min_count:
+                continue
+            mine = labels == y
+            if self.mean_shift:
+                shift[mine] = (mean_t[y] - mean_s[y]).float()
+            if self.covariance:
+                rows = self.target.factor(y).float()  # A with AᵀA = Σ
+                spread[mine] = torch.randn(int(mine.sum()), len(rows), generator=generator) @ rows
+        return shift, spread
+
+    @staticmethod
+    def at(features: Tensor, strength: float, shift: Tensor, spread: Tensor) -> Tensor:
+        """F + λΔμ + √λ·draw: the same draw for every strength λ, so that strengths can be compared."""
+        if not strength >= 0:
+            raise ValueError(f"strength is {strength}, expected zero or more: it scales a covariance.")
+        return features + strength * shift + math.sqrt(strength) * spread
+
+
+QUERIES_AT_ONCE = 256
+
+
+def nearest(queries: Tensor, rows: Tensor, count: int, exclude: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The `count` rows (N, K) nearest to each of the queries (Q, K): their numbers and distances, (Q, M).
+
+    `exclude` (Q,) names a row for each query that does not count, such as the image it came from.
+
+    >>> rows = torch.tensor([[0.0], [1.0], [5.0]])
+    >>> nearest(torch.tensor([[0.9]]), rows, 2)[0].tolist()
+    [[1, 0]]
+    >>> nearest(torch.tensor([[0.9]]), rows, 2, exclude=torch.tensor([1]))[0].tolist()
+    [[0, 2]]
+    """
+    count = min(count, len(rows) - (exclude is not None))
+    indices, distances = [], []
+    for start in range(0, len(queries), QUERIES_AT_ONCE):
+        some = slice(start, start + QUERIES_AT_ONCE)
+        distance = torch.cdist(queries[some], rows)
+        if exclude is not None:
+            distance.scatter_(1, exclude[some][:, None], torch.inf)
+        least = distance.topk(count, dim=1, largest=False)
+        indices.append(least.indices)
+        distances.append(least.values)
+    return torch.cat(indices), torch.cat(distances)
 
 
 def draw_augmented(columns: dict[str, Tensor], names: list[str], path: Path) -> None:
@@ -33,3 +248,32 @@ def draw_strip(source: Tensor, by_strength: dict[float, Tensor], names: list[str
     """The source image, and the augmented one at each strength λ, from left to right."""
     columns = {"source": source, **{f"λ = {strength:g}": images for strength, images in by_strength.items()}}
     draw_augmented(columns, names, path)
+
+
+class _Pictures:
+    """The images behind the rows of a domain that was made ready, for looking at."""
+
+    def __init__(self, raw: Domain, ready: Domain) -> None:
+        if raw.kind == "vector":
+            raise UserError(f"{raw.name} holds feature vectors: there are no images to show.")
+        # Images in memory are shown as the network takes them; of files, those with the names of the rows.
+        self.x = raw.x if ready.kind == "vector" else ready.x
+        self.rows = [*range(len(ready))]
+        if self.x is raw.x and len(raw) != len(ready):
+            numbers = {name: i for i, name in enumerate(raw.row_names or ())}
+            if not numbers or ready.row_names is None:
+                raise UserError(f"{raw.name}: the rows that were trained on have no names to find their images by.")
+            self.rows = [numbers[name] for name in ready.row_names]
+
+    def of(self, rows: list[int]) -> Tensor:
+        """Images (N, 3, 64, 64) from −1 to 1; one that cannot be read is grey."""
+        return torch.stack([self._one(self.rows[row]) for row in rows])
+
+    def _one(self, row: int) -> Tensor:
+        try:
+            image = self.x.decode(row, SIDE) if isinstance(self.x, Images) else self.x[row]
+        except UnreadableImageError:
+            return torch.zeros(3, SIDE, SIDE)
+        enlarge = max(image.shape[1:]) < SIDE
+        mode: dict[str, Any] = {"mode": "nearest"} if enlarge else {"mode": "bilinear", "antialias": True}
+        return F.interpolate(image.float()[None], (SIDE, SIDE), **mode)[0].expand(3, -1, -1) / 127.5 - 1

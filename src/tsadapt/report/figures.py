@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tsadapt.engine.files import write_atomically
+from tsadapt.files import write_atomically
 
 __all__ = [
     "Boundary",

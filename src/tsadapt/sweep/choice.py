@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tsadapt.config import RunConfig, read_config
-from tsadapt.engine.files import number, write_atomically, write_json
 from tsadapt.errors import UserError, counted
+from tsadapt.files import number, write_atomically, write_json
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import Choice, oracle_judgement
 from tsadapt.sweep.plan import SOURCE_ONLY, used_by

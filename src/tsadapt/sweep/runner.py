@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from tsadapt.engine.progress import StepProgress
-from tsadapt.engine.run import Interrupted, fit
 from tsadapt.errors import UserError
+from tsadapt.progress import StepProgress
+from tsadapt.runs.fit import Interrupted, fit
 from tsadapt.sweep.plan import Planned
 
 __all__ = ["How", "run_all", "train"]
@@ -113,7 +113,7 @@ def _context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tsadapt.engine.run"])
+    context.set_forkserver_preload(["tsadapt.runs.fit"])
     return context
 
 

@@ -1,1 +1,0 @@
-"""What is worth knowing of a trained run beside its accuracy."""

@@ -1,1 +1,0 @@
-"""Training, evaluation and everything a run leaves on disk."""

@@ -1,0 +1,62 @@
+"""CDAN and CDAN+E: a discriminator on features and predictions together."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tsadapt.core import certainty_weights, multilinear_map, randomized_map, reverse_gradient
+from tsadapt.objectives.base import METHODS, Outputs, Setting
+from tsadapt.objectives.methods.dann import Adversarial
+
+__all__ = ["CDAN", "CDANE"]
+
+MULTILINEAR_LIMIT = 4096
+"""Values of f ⊗ g above which a randomised map takes its place."""
+
+
+@METHODS.register("cdan")
+class CDAN(Adversarial):
+    """Conditional domain-adversarial training: a discriminator on f ⊗ g, g = softmax(ŷ) a constant.
+
+    Where K·C is large, a randomised map of f and g takes the place of f ⊗ g; its matrices are buffers.
+    """
+
+    paper = "Long et al., NeurIPS 2018"
+
+    r_f: Tensor
+    r_g: Tensor
+
+    def __init__(self, setting: Setting) -> None:
+        k, c = setting.dim, setting.classes
+        self.randomized = k * c > MULTILINEAR_LIMIT
+        super().__init__(setting, setting.hidden if self.randomized else k * c)
+        if self.randomized:
+            self.register_buffer("r_f", torch.randn(k, setting.hidden))
+            self.register_buffer("r_g", torch.randn(c, setting.hidden))
+
+    def mapped(self, out: Outputs) -> Tensor:
+        """T(f, g)."""
+        source, target = out.both()
+        f = torch.cat([source.features, target.features])
+        g = F.softmax(torch.cat([source.logits, target.logits]).detach(), dim=1)
+        return randomized_map(f, g, self.r_f, self.r_g) if self.randomized else multilinear_map(f, g)
+
+
+@METHODS.register("cdan+e")
+class CDANE(CDAN):
+    """CDAN whose certain samples count more: w = 1 + exp(−H(g)), normalised within each domain.
+
+    `entropy_grad = "reversed"` lets the gradient through the weights, reversed like the rest, as the published code
+    does; "none" (the default) takes them as constants.
+    """
+
+    def weights(self, out: Outputs) -> tuple[Tensor, Tensor]:
+        """1 + exp(−H(g)) of both domains."""
+        source, target = out.both()
+
+        def weight(logits: Tensor) -> Tensor:
+            if self.setting.config.entropy_grad == "none":
+                return certainty_weights(logits.detach())
+            return certainty_weights(reverse_gradient(logits, self.reversal(out)))
+
+        return weight(source.logits), weight(target.logits)

@@ -1,0 +1,65 @@
+"""DANN: features from which a discriminator cannot tell the domain."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tsadapt.core import domain_loss, reverse_gradient
+from tsadapt.models.discriminator import Discriminator
+from tsadapt.objectives.base import METHODS, Method, Outputs, Setting
+
+__all__ = ["DANN", "Adversarial"]
+
+
+class Adversarial(Method):
+    """A method with a discriminator; what goes into it is the subclass's to say."""
+
+    terms: ClassVar[tuple[str, ...]] = ("domain",)
+
+    def __init__(self, setting: Setting, inputs: int) -> None:
+        super().__init__(setting)
+        self.discriminator = Discriminator(inputs, setting.hidden)
+
+    def mapped(self, out: Outputs) -> Tensor:
+        """What the discriminator looks at, (B_s + B_t, inputs), the source's rows first."""
+        raise NotImplementedError(f"{type(self).__name__} maps nothing")
+
+    def weights(self, out: Outputs) -> tuple[Tensor | None, Tensor | None]:
+        """How much each sample of the two domains counts; None: all alike."""
+        return None, None
+
+    def losses(self, out: Outputs) -> dict[str, Tensor]:
+        """L_d: the discriminator learns to tell the domains, and by the reversed gradient the features not to."""
+        source, target = out.both()
+        d = self.discriminator(reverse_gradient(self.mapped(out), self.reversal(out)))
+        d_s, d_t = d.split([len(source.index), len(target.index)])
+        return {"domain": domain_loss(d_s, d_t, *self.weights(out))}
+
+    @torch.no_grad()
+    def describe(self, out: Outputs) -> dict[str, float]:
+        """The discriminator's accuracy (½: it cannot tell), without dropout, and α."""
+        source, target = out.both()
+        self.discriminator.eval()
+        d_s, d_t = self.discriminator(self.mapped(out)).split([len(source.index), len(target.index)])
+        self.discriminator.train()
+        right = float(((d_s > 0).float().mean() + (d_t <= 0).float().mean()) / 2)  # both domains count half
+        return {"discriminator_accuracy": right, "alpha": self.reversal(out)}
+
+
+@METHODS.register("dann")
+class DANN(Adversarial):
+    """Domain-adversarial training: a discriminator on the features, its gradient reversed.
+
+    L_d = −½ mean log D(f_s) − ½ mean log(1 − D(f_t))
+    """
+
+    paper = "Ganin et al., JMLR 2016"
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting, setting.dim)
+
+    def mapped(self, out: Outputs) -> Tensor:
+        """The features."""
+        source, target = out.both()
+        return torch.cat([source.features, target.features])

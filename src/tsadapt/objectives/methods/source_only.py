@@ -1,0 +1,18 @@
+"""No adaptation: the source term alone."""
+
+from torch import Tensor
+
+from tsadapt.objectives.base import METHODS, Method, Outputs
+
+__all__ = ["SourceOnly"]
+
+
+@METHODS.register("source-only")
+class SourceOnly(Method):
+    """Train on the source and hope. With cross-entropy and no MI the target is never even forwarded."""
+
+    needs_target = False
+
+    def losses(self, out: Outputs) -> dict[str, Tensor]:
+        """No terms."""
+        return {}

@@ -1,0 +1,1 @@
+"""What is done with labelled source features."""

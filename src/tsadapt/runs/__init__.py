@@ -1,0 +1,1 @@
+"""A run: its folder, its checkpoints, its model, and the way back from there to predictions."""

@@ -1,0 +1,69 @@
+"""Checkpoints: complete, atomic, and recognised when damaged.
+
+A file is the SHA-256 of what follows, and what follows: a dictionary of tensors and numbers, saved by torch and loaded
+with `weights_only`, so that reading one never runs code.
+"""
+
+import hashlib
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tsadapt.files import write_atomically
+
+__all__ = ["keep", "latest", "save"]
+
+KEPT = 2
+"""How many checkpoints a run keeps: the last, and one in case the last is damaged."""
+
+DIGEST = hashlib.sha256().digest_size
+
+
+def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
+    """Write the state of a step, and remove checkpoints that are no longer needed."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    payload = buffer.getvalue()
+    path = folder / f"step-{step:09d}.pt"
+    write_atomically(path, hashlib.sha256(payload).digest() + payload)
+    # A file of a later step can only be left over from a run that went back: it is not the newest.
+    others = [old for old in _all(folder) if old != path]
+    for old in [old for old in others if old > path] + [old for old in others if old < path][: 1 - KEPT]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def latest(folder: Path) -> tuple[tuple[int, dict[str, Any]] | None, list[Path]]:
+    """Step and state of the newest checkpoint that is whole (None: there is none), and the damaged ones met."""
+    damaged: list[Path] = []
+    for path in reversed(_all(folder)):
+        state = _load(path)
+        if state is not None:
+            return (int(path.stem.removeprefix("step-")), state), damaged
+        damaged.append(path)
+    return None, damaged
+
+
+def keep(folder: Path, step: int) -> None:
+    """Remove every checkpoint but the one of that step."""
+    for path in _all(folder):
+        if path.stem != f"step-{step:09d}":
+            path.unlink()
+
+
+def _all(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*.pt"))
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    data = path.read_bytes()
+    if hashlib.sha256(data[DIGEST:]).digest() != data[:DIGEST]:
+        return None
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(data[DIGEST:]), weights_only=True, map_location="cpu")
+    except (RuntimeError, EOFError, pickle.UnpicklingError):
+        return None
+    return state

@@ -1,0 +1,1 @@
+"""Training: a config becomes a task, and a task is trained step by step."""

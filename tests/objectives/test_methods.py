@@ -1,0 +1,167 @@
+"""What each method's paper and code say of it: values and limiting cases."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from tsadapt.config import RunConfig
+from tsadapt.core import reversal_coefficient
+from tsadapt.objectives.methods import METHODS, Head, Outputs, Setting, View
+
+K, C, B = 6, 3, 5
+
+
+def setting(**changes):
+    return Setting(K, C, 8, RunConfig("s", "t", steps=1000, **changes))
+
+
+class Net(nn.Module):
+    """Two heads on given features."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(K, C) for _ in range(2))
+
+    def classify(self, f):
+        return tuple(head(f) for head in self.heads)
+
+
+def outputs(progress=0.5, heads=2, seed=0, grad=True):
+    torch.manual_seed(seed)
+    net = Net()
+    f_s, f_t = (torch.randn(B, K, requires_grad=grad) for _ in range(2))
+    index = torch.arange(B)
+    z_s, z_t = net.classify(f_s), net.classify(f_t)
+    made = tuple(
+        Head(View(f_s, z_s[i], index, index % C), View(f_t, z_t[i], index), net.heads[i].weight, net.heads[i].bias)
+        for i in range(heads)
+    )
+    source = View(f_s, torch.stack(z_s).mean(0), index, index % C)
+    return net, Outputs(source, View(f_t, torch.stack(z_t).mean(0), index), made, progress, net.classify)
+
+
+def made(name, **changes):
+    torch.manual_seed(1)
+    return METHODS[name](setting(**changes))
+
+
+ADVERSARIAL = ["dann", "cdan", "cdan+e", "bsp", "bsp+dann", "jada"]
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_a_discriminator_that_knows_nothing_loses_log_two(name):
+    method = made(name)
+    nn.init.zeros_(method.discriminator.layers[-1].weight)
+    nn.init.zeros_(method.discriminator.layers[-1].bias)
+    _, out = outputs()
+    assert method.losses(out)["domain"].item() == pytest.approx(math.log(2))
+    assert method.describe(out)["discriminator_accuracy"] == 0.5
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_the_features_go_against_the_discriminator(name):
+    """The gradient at the features is −α times that without reversal; at the start of a run it is none."""
+    method = made(name).eval()
+    _, out = outputs(progress=0.3)
+    (reversed_grad,) = torch.autograd.grad(method.losses(out)["domain"], out.source.features)
+    d = method.discriminator(method.mapped(out)).split(B)
+    from tsadapt.core import domain_loss
+
+    (plain,) = torch.autograd.grad(domain_loss(*d, *method.weights(out)), out.source.features)
+    torch.testing.assert_close(reversed_grad, -reversal_coefficient(0.3) * plain)
+    _, start = outputs(progress=0.0)
+    loss = method.losses(start)["domain"]
+    first, last = method.discriminator.layers[0].weight, start.target.features
+    grad_d, grad_f = torch.autograd.grad(loss, (first, last))
+    assert grad_d.abs().sum() > 0
+    assert (grad_f == 0).all()
+
+
+def test_reversal_by_iteration_does_not_depend_on_the_end():
+    _, out = outputs(progress=1.0)
+    assert made("dann").reversal(out) == pytest.approx(0.9999, abs=1e-4)
+    assert made("dann", reversal="iteration").reversal(out) == pytest.approx(0.4621, abs=1e-4)  # 1000 steps
+
+
+def test_cdan_maps_predictions_as_constants():
+    method = made("cdan").eval()
+    net, out = outputs()
+    grads = torch.autograd.grad(method.losses(out)["domain"], [*net.parameters()], allow_unused=True)
+    assert all(g is None or (g == 0).all() for g in grads)
+    assert method.mapped(out).shape == (2 * B, K * C)
+
+
+def test_cdan_takes_a_randomised_map_where_the_product_is_large():
+    torch.manual_seed(0)
+    large = METHODS["cdan"](Setting(256, 17, 8, RunConfig("s", "t")))
+    small = METHODS["cdan"](Setting(256, 16, 8, RunConfig("s", "t")))
+    assert (large.randomized, small.randomized) == (True, False)
+    assert {"r_f", "r_g"} <= set(large.state_dict())  # kept over a restart
+    assert not {"r_f", "r_g"} & {name for name, _ in large.named_parameters()}
+    assert large.discriminator.layers[0].in_features == 8
+
+
+def test_entropy_conditioning():
+    plain, weighted = made("cdan").eval(), made("cdan+e").eval()
+    weighted.load_state_dict(plain.state_dict())
+    _, out = outputs()
+    assert weighted.losses(out)["domain"] != plain.losses(out)["domain"]
+    z = torch.zeros(B, C)
+    even = Outputs(
+        View(out.source.features, z, out.source.index, out.source.labels),
+        View(out.target.features, z, out.target.index),
+        out.heads, 0.5, out.classify,
+    )  # fmt: skip
+    torch.testing.assert_close(weighted.losses(even)["domain"], plain.losses(even)["domain"])  # equal entropies
+
+
+def test_the_gradient_through_the_entropy_is_reversed_or_none():
+    net, out = outputs()
+    none = made("cdan+e").eval()
+    grads = torch.autograd.grad(none.losses(out)["domain"], [*net.parameters()], allow_unused=True)
+    assert all(g is None for g in grads)
+    net, out = outputs()
+    turned = made("cdan+e", entropy_grad="reversed").eval()
+    w = net.heads[0].weight
+    (grad,) = torch.autograd.grad(turned.losses(out)["domain"], w, retain_graph=True)
+    from tsadapt.core import certainty_weights, domain_loss
+
+    d = turned.discriminator(turned.mapped(out)).split(B)
+    straight = domain_loss(*d, certainty_weights(out.source.logits), certainty_weights(out.target.logits))
+    (expected,) = torch.autograd.grad(straight, w)
+    torch.testing.assert_close(grad, -reversal_coefficient(0.5) * expected)
+
+
+@pytest.mark.parametrize(("name", "delta"), [("bsp", 1e-4), ("bsp+dann", 2e-4)])
+def test_bsp_adds_the_largest_singular_values(name, delta):
+    _, out = outputs()
+    energy = sum(torch.linalg.svdvals(view.features)[0] ** 2 for view in out.both())
+    torch.testing.assert_close(made(name).losses(out)["spectral"], delta * energy)
+
+
+def test_jada_disagreement():
+    method = made("jada").eval()
+    net, out = outputs()
+    value = method.losses(out)["disagreement"]
+    p = [z.softmax(1) for z in net.classify(out.target.features)]
+    torch.testing.assert_close(value, -(p[0] - p[1]).abs().sum() / (B * C))
+    assert -2 / C <= value <= 0
+    g_head, g_f = torch.autograd.grad(value, (net.heads[0].weight, out.target.features), allow_unused=True)
+    assert g_head.abs().sum() > 0
+    straight = (p[0] - p[1]).abs().mean()
+    (expected,) = torch.autograd.grad(straight, out.target.features)
+    torch.testing.assert_close(g_f, reversal_coefficient(0.5) * expected)  # features lower it, heads raise it
+    net.heads[1].load_state_dict(net.heads[0].state_dict())
+    assert method.losses(out)["disagreement"] == 0
+
+
+def test_jada_at_the_start_leaves_the_extractor_to_the_source():
+    method = made("jada").eval()
+    _, out = outputs(progress=0.0)
+    terms = method.losses(out)
+    grads = torch.autograd.grad(
+        terms["domain"] + terms["disagreement"], (out.source.features, out.target.features), allow_unused=True
+    )
+    assert all(g is None or (g == 0).all() for g in grads)

@@ -1,0 +1,99 @@
+"""Tables of photographs: the true recipes on small copies of the layouts, and the weights of their backbones."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from paper import Asked, reproduce
+from paper.protocols import PLACES, missing
+from tests.photos import write_classes
+
+from tsadapt.cli import main
+from tsadapt.models.backbones import make_backbone
+
+SMALL = {"backbone": "test_efficientnet", "image_size": 32, "candidates": 1}
+
+
+@pytest.fixture
+def photographs(tmp_path, monkeypatch):
+    """Small copies of Office-31 and of a part of Office-Caltech-10."""
+    for domain, tint in (("amazon", 40), ("webcam", 90), ("dslr", 120)):
+        write_classes(tmp_path / "data" / "office31" / domain / "images", n=4, tint=tint)
+        write_classes(tmp_path / "data" / "office-caltech-10" / domain, n=4, tint=tint)
+    monkeypatch.setenv("TSADAPT_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    missing.cache_clear()
+    yield tmp_path
+    missing.cache_clear()
+
+
+def test_the_resnet_recipes_on_a_small_copy_of_the_layout(photographs, monkeypatch):
+    true, out = PLACES["office31"], photographs / "out"
+    assert true.settings["backbone"] == "resnet50"
+    assert true.settings["freeze_backbone"] is False
+    assert PLACES["visda"].settings["backbone"] == "resnet101"
+    small = {**true.settings, **SMALL, "batch_size": 4, "target_batch_size": 4, "workers": 0}
+    monkeypatch.setitem(PLACES, "office31", replace(true, settings=small))
+    asked = Asked(seeds=(0,), rows=("source-only +TSA",), columns=("A → W",), steps=2, weights="none")
+    reproduce("table2", asked, out)
+    page = (out / "table2-weights-none-2-steps.md").read_text()
+    assert "; 2 steps. Target accuracy" in page
+    # What needs the network itself works with a backbone that is trained, too.
+    for name, rows in (("table-samples", ("source-only",)), ("figure-bias", ("source-only +TSA",))):
+        reproduce(name, replace(asked, rows=rows, columns=("D → A",), steps=4), out)
+    reproduce("table2", replace(asked, frozen=True), out)
+    page = (out / "table2-frozen-weights-none-2-steps.md").read_text()
+    assert "frozen test_efficientnet features" in page
+    assert "· the paper" not in page  # another protocol
+
+
+@pytest.fixture
+def on_images(photographs, monkeypatch):
+    place = PLACES["office-caltech-images"]
+    monkeypatch.setitem(
+        PLACES, "office-caltech-images", replace(place, settings={**place.settings, **SMALL, "steps": 4})
+    )
+    return photographs
+
+
+def test_neighbours_of_photographs(on_images):
+    (on_images / "data" / "office-caltech-10" / "webcam" / "bee" / "00.png").write_bytes(b"damaged")
+    written = reproduce("figure-neighbours", Asked(on="office-caltech-images", weights="none"), on_images / "out")
+    page = written[-1].read_text()
+    assert "(oracle)" in page
+    assert written[1].name == "figure-neighbours-on-office-caltech-images-weights-none.png"
+    assert written[1].stat().st_size > 5000
+
+
+def test_weights_are_known_by_what_is_in_their_file(on_images, capsys):
+    def save(seed):
+        torch.manual_seed(seed)
+        torch.save(make_backbone("test_efficientnet", "none").module.state_dict(), "w.pth")
+
+    asked = Asked(on="office-caltech-images", weights="w.pth", seeds=(0,), rows=("source-only",), columns=("A → W",))
+    save(0)
+    first = reproduce("table2", asked, on_images / "out")
+    for same in ("w.pth", "./w.pth", str(on_images / "w.pth")):
+        assert reproduce("table2", replace(asked, weights=same), on_images / "out") == first
+        assert "nothing to train" in capsys.readouterr().err
+    before = first[0].read_text()
+    save(1)
+    second = reproduce("table2", asked, on_images / "out")
+    assert not {*first} & {*second}  # other files, and the first ones stay
+    assert first[0].read_text() == before
+    assert len([*(on_images / "out" / "work").glob("*/runs/*/metrics.json")]) == 2  # trained, not taken over
+
+
+def test_what_is_wrong_with_weights_is_said_at_once(on_images, capsys):
+    line = ["reproduce", "table2", "--on", "office-caltech-images", "--out", "out"]
+    assert main([*line, "--weights", "nowhere.pth"]) == 2
+    assert capsys.readouterr().err.startswith("tsadapt: No weights at nowhere.pth: expected ")
+    (on_images / "damaged.pth").write_bytes(b"damaged")
+    assert main([*line, "--weights", "damaged.pth"]) == 2
+    said = capsys.readouterr().err
+    assert "damaged.pth cannot be loaded as weights" in said
+    assert "to do" not in said
+    assert not (on_images / "out").exists()
+    assert main([*line, "--weights", "none", "--frozen"]) == 2
+    assert "the backbone is frozen already, leave out --frozen" in capsys.readouterr().err

@@ -1,0 +1,251 @@
+"""From folders of images to predictions: with a frozen backbone, and with one that is trained."""
+
+import csv
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.photos import CLASSES, QUICK, SEE, TINY, truncate, write_classes
+from tests.runs.killing import Killed, kill_at, weights
+
+from tsadapt.cli import main
+from tsadapt.data.open import open_dataset
+from tsadapt.data.transforms import Framing
+from tsadapt.errors import UserError
+from tsadapt.models.backbones import make_backbone
+from tsadapt.runs import fit as run
+from tsadapt.runs.fit import fit
+from tsadapt.training.setup import make_task
+
+
+def test_three_commands_and_no_code(frozen, capsys):
+    assert main(["doctor", "labelled", "new"]) == 0
+    assert main(["fit", "labelled", "new", *SEE, *QUICK, "--tsa", "--out", "run"]) == 0
+    captured = capsys.readouterr()
+    assert "frozen, which is the default on a CPU" in captured.err
+    assert "no labels; predicted most" in captured.out
+    assert main(["predict", "run", "new", "--out", "p.csv"]) == 0
+    rows = [*csv.DictReader(Path("p.csv").read_text().splitlines())]
+    assert [row["row"] for row in rows] == sorted(os.listdir("new"))
+    assert {row["class"] for row in rows} <= set(CLASSES)
+    assert {row["error"] for row in rows} == {""}
+    assert main(["evaluate", "run", "labelled"]) == 0
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_training_trains_every_layer_from_the_first_step(trained):
+    task = make_task(replace(trained, source_term="ce", mi=False))
+    training = run.make_training(task)
+    assert all(module.training for module in training.model.modules())
+    before = {k: v.clone() for k, v in training.model.state_dict().items()}
+    training.step()
+    moved = [k for k, v in training.model.state_dict().items() if not torch.equal(v, before[k])]
+    assert "backbone.body.conv_stem.weight" in moved
+    assert "backbone.body.bn1.running_mean" in moved
+
+
+def test_a_frozen_run_killed_and_resumed(frozen, monkeypatch):
+    fit(frozen, Path("whole"), quiet=True)
+    with monkeypatch.context() as patch:
+        kill_at(patch, 8)
+        with pytest.raises(Killed):
+            fit(frozen, Path("again"), quiet=True)
+    fit(frozen, Path("again"), quiet=True)
+    assert weights(Path("whole")) == weights(Path("again"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_trained_backbone_killed_and_resumed(trained, monkeypatch, workers):
+    whole, metrics = fit(trained, Path("whole"), quiet=True)
+    assert metrics["last"]["source"]["rows"] == 24
+    with monkeypatch.context() as patch:
+        kill_at(patch, 8)
+        with pytest.raises(Killed):
+            fit(replace(trained, workers=workers), Path("again"), quiet=True)
+    again, _ = fit(replace(trained, workers=workers), Path("again"), quiet=True)
+    assert weights(whole) == weights(again)
+    assert (whole / "records.jsonl").read_bytes() == (again / "records.jsonl").read_bytes()
+
+
+def test_a_trained_model_predicts_and_averages_ten_crops(trained, capsys):
+    fit(trained, Path("one"), quiet=True)
+    fit(replace(trained, ten_crop=True), Path("ten"), quiet=True)
+    assert weights(Path("one")) == weights(Path("ten"))
+    said = []
+    for out in ("one", "ten"):
+        capsys.readouterr()
+        assert main(["predict", out, "new"]) == 0
+        said.append(capsys.readouterr().out.splitlines())
+        assert len(said[-1]) == 25
+    assert said[0] != said[1]
+    assert main(["predict", "one", "labelled/nothing"]) == 2
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_labels_of_the_target_change_no_bit(frozen, freeze):
+    lines = [f"new/{name}" for name in sorted(os.listdir("new"))]
+    true = [CLASSES[int(Path(line).name[0])] for line in lines]
+    texts = {
+        "none.txt": lines,
+        "true.txt": [f"{line} {label}" for line, label in zip(lines, true, strict=True)],
+        "shuffled.txt": [f"{line} {label}" for line, label in zip(lines, true[5:] + true[:5], strict=True)],
+    }
+    runs = []
+    for name, text in texts.items():
+        Path(name).write_text("\n".join(text))
+        out, metrics = fit(replace(frozen, target=name, freeze_backbone=freeze), Path(name).with_suffix(""), quiet=True)
+        runs.append((out, metrics))
+    assert len({weights(out) for out, _ in runs}) == 1
+    assert "accuracy" not in runs[0][1]["last"]["target"]
+    assert all("accuracy" in metrics["last"]["target"] for _, metrics in runs[1:])
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_an_unreadable_image_is_named_and_passed_over(frozen, freeze, capsys):
+    truncate(Path("new/1-03.png"))
+    truncate(Path("labelled/cow/02.png"))
+    out, metrics = fit(replace(frozen, freeze_backbone=freeze), Path("run"), quiet=True)
+    said = capsys.readouterr().err
+    assert "cow/02.png" in said
+    assert "1-03.png" in said
+    assert "truncated" in said
+    assert metrics["last"]["target"]["rows"] == 23
+    assert main(["predict", str(out), "new", "--out", "p.csv", "--probabilities"]) == 0
+    assert "1 image cannot be read; the CSV says which" in capsys.readouterr().err
+    rows = {row["row"]: row for row in csv.DictReader(Path("p.csv").read_text().splitlines())}
+    assert len(rows) == 24
+    assert rows["1-03.png"]["class"] == ""
+    assert "truncated" in rows["1-03.png"]["error"]
+    assert rows["1-04.png"]["class"] in CLASSES
+    assert main(["evaluate", str(out), "labelled"]) == 0
+    assert "1 of 24 images cannot be read" in capsys.readouterr().err
+    truncated = Path("new/1-03.png").read_bytes()
+    for path in Path("new").iterdir():
+        path.write_bytes(truncated)
+    assert main(["predict", str(out), "new"]) == 2
+    assert "None of the 24 images" in capsys.readouterr().err
+
+
+def test_the_protocols_of_training_and_of_frozen_features(trained, monkeypatch):
+    """Office-31 and Office-Home: both sides to 256, a random 224; VisDA-2017: its centre; frozen: as on ImageNet."""
+    monkeypatch.setenv("TSADAPT_DATA", os.getcwd())
+    write_classes(Path("visda/train"))
+    write_classes(Path("visda/validation"), tint=90)
+    for config, augment in ((trained, "random-crop"), (replace(trained, source="visda:synthetic"), "center-crop")):
+        task = make_task(replace(config, image_size=224))
+        assert task.eyes.framing == Framing(224, 256, keep_aspect=False, interpolation="bilinear")
+        assert task.config.augment == augment
+        image = torch.arange(3 * 40 * 30).remainder(251).to(torch.uint8).view(3, 40, 30)
+        torch.manual_seed(0)
+        different = {tuple(task.views().train(image).flatten().tolist()) for _ in range(6)}
+        assert len(different) == (2 if augment == "center-crop" else 6)
+    frozen = make_task(replace(trained, freeze_backbone=True, image_size=None))
+    assert frozen.eyes.framing.keep_aspect
+    assert frozen.eyes.framing.size == frozen.eyes.backbone.size
+
+
+def test_small_networks_take_files_and_backbones_take_arrays(frozen):
+    _, metrics = fit(
+        replace(frozen, network="small-16", backbone=None, weights=None, image_size=None), Path("a"), quiet=True
+    )
+    assert metrics["last"]["target"]["rows"] == 24
+    rng = np.random.default_rng(0)
+    for name in ("s", "t"):
+        np.savez(f"{name}.npz", x=rng.integers(0, 256, (20, 20, 20, 3), dtype=np.uint8), y=np.arange(20) % 3)
+    fit(replace(frozen, source="s.npz", target="t.npz"), Path("b"), quiet=True)
+    fit(replace(frozen, source="s.npz", target="new", freeze_backbone=False), Path("c"), quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": "new"}, "has no labels: expected class folders"),
+        ({"source": "nowhere"}, "Nothing at nowhere"),
+        ({"source": "labelled/ant"}, "has no labels"),
+        ({"source": "new", "target": "labelled"}, "did you swap source and target"),
+        ({"source": ".", "target": "labelled"}, "is the source one folder too high"),
+        ({"backbone": "mobilenet_v2"}, "Did you mean 'torchvision:mobilenet_v2'"),
+        ({"backbone": "resnet5o"}, "Unknown backbone 'resnet5o'"),
+        ({"weights": "nowhere.pth"}, "No weights at nowhere.pth"),
+        ({"ten_crop": True}, "ten crops are for a backbone that is trained"),
+        ({"network": "lenet"}, "backbone is for photographs through a backbone, but here are the network lenet"),
+        ({"source": "x.npz", "target": "x.npz"}, "backbone is for photographs"),
+        ({"source": "x.npz", "backbone": None}, "feature vectors and the target images"),
+        ({"workers": -1}, "workers is -1"),
+    ],
+)
+def test_mistakes_are_explained_and_leave_nothing(frozen, change, message):
+    np.savez("x.npz", x=np.zeros((9, 2)), y=np.arange(9) % 3)
+    with pytest.raises(UserError, match=message):
+        fit(replace(frozen, **change), Path("out"), quiet=True)
+    assert not Path("out").exists()
+
+
+def test_settings_and_data_that_do_nothing_are_noted(frozen):
+    told = []
+    make_task(replace(frozen, source_term="ce", mi=False, lambda0=0.5, beta=0.2, target="labelled"), told.append)
+    notes = " ".join(told)
+    assert "lambda0 is 0.5, but nothing uses it" in notes
+    assert "beta is 0.2, but nothing uses it" in notes
+    assert "Source and target are the same data" in notes
+
+
+def test_folders_that_are_no_classes_are_no_labels(frozen):
+    write_classes(Path("by-day"), classes=("monday", "tuesday"), tint=70)
+    told = []
+    task = make_task(replace(frozen, target="by-day"), told.append)
+    assert task.target.test.y is None
+    assert any("None of the target's classes (monday, tuesday)" in note for note in told)
+
+
+def test_a_place_that_is_taken_is_refused_before_any_work(frozen):
+    fit(frozen, Path("a"), quiet=True)
+    shutil.rmtree("cache")
+    with pytest.raises(UserError, match="another config: lambda0"):
+        fit(replace(frozen, lambda0=0.5), Path("a"), quiet=True)
+    assert not Path("cache").exists()
+
+
+def test_other_data_or_weights_are_another_run(frozen):
+    fit(frozen, Path("a"), quiet=True)
+    shutil.rmtree("cache")
+    fit(frozen, Path("a"), quiet=True)  # the same data, computed again
+    os.remove("new/0-00.png")
+    with pytest.raises(UserError, match="the target changed since it began"):
+        fit(frozen, Path("a"), quiet=True)
+    torch.manual_seed(3)
+    for name in ("w.pth", "v.pth"):
+        torch.save(make_backbone(TINY, "none").module.state_dict(), name)
+    fit(replace(frozen, weights="w.pth"), Path("b"), quiet=True)
+    os.replace("v.pth", "w.pth")
+    with pytest.raises(UserError, match="the backbone changed since it began"):
+        fit(replace(frozen, weights="w.pth"), Path("b"), quiet=True)
+
+
+def test_doctor_lists_and_exit_status(frozen, capsys):
+    truncate(Path("new/1-03.png"))
+    (Path("labelled/ant/again.png")).write_bytes(Path("labelled/ant/00.png").read_bytes())
+    assert main(["doctor", "labelled", "new", "--fix-list", "mended", "--out", "d.json"]) == 1
+    out = capsys.readouterr().out
+    assert "error: 1 of 24 images of new cannot be read: 1-03.png (image file is truncated" in out
+    assert "1 error, 1 warning" in out
+    assert {f["code"] for f in json.loads(Path("d.json").read_text())} == {"unreadable", "duplicates"}
+    assert main(["doctor", "mended/source.txt", "mended/target.txt"]) == 0
+    assert len(open_dataset("mended/target.txt").train) == 23
+    assert main(["fit", "mended/source.txt", "mended/target.txt", *SEE, *QUICK, "--out", "run"]) == 0
+    write_classes(Path("deep/images"))
+    capsys.readouterr()
+    assert main(["doctor", "deep", "new"]) == 1
+    assert "did you mean deep/images?" in capsys.readouterr().out
+    assert main(["doctor", "labelled"]) == 1  # a single domain will do
+    np.savez("x.npz", x=np.zeros((9, 2)), y=np.arange(9) % 3)
+    assert main(["doctor", "x.npz", "--fix-list", "mended"]) == 2
+    assert "nothing to list" in capsys.readouterr().err
+    assert main(["doctor", "labelled", "--workers", "-1"]) == 2
+    assert main(["list", "backbones", "mobilenetv2"]) == 0
+    assert "mobilenetv2_100" in capsys.readouterr().out.split()
