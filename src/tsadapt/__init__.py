@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsadapt.core import FeatureMemory, TSALoss, mutual_information_loss, transferable_cross_entropy
     from tsadapt.estimator import DomainAdaptationClassifier, TSAClassifier, ValidatorScorer
+    from tsadapt.runs.fit import fit
+    from tsadapt.runs.model import TrainedModel, load
 
 __version__ = version("tsadapt")
 
@@ -18,13 +20,21 @@ __all__ = [
     "FeatureMemory",
     "TSAClassifier",
     "TSALoss",
+    "TrainedModel",
     "ValidatorScorer",
+    "fit",
+    "load",
     "mutual_information_loss",
     "transferable_cross_entropy",
 ]
 
-_ESTIMATORS = ("DomainAdaptationClassifier", "TSAClassifier", "ValidatorScorer")
-_HOME = {name: "tsadapt.estimator" if name in _ESTIMATORS else "tsadapt.core" for name in __all__}
+_HOMES = {
+    "tsadapt.core": ("FeatureMemory", "TSALoss", "mutual_information_loss", "transferable_cross_entropy"),
+    "tsadapt.estimator": ("DomainAdaptationClassifier", "TSAClassifier", "ValidatorScorer"),
+    "tsadapt.runs.fit": ("fit",),
+    "tsadapt.runs.model": ("TrainedModel", "load"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,236 +1,239 @@
-"""What a run is: frozen dataclasses, to and from TOML, and the hash that names it. Imports nothing heavy."""
+"""What a run is: a frozen dataclass, to and from TOML, and the hash that names it. Imports nothing heavy."""
 
-import contextlib
 import hashlib
 import json
-import math
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from tsadapt.errors import UserError, unknown
+from tsadapt.settings import Setting, described, setting
 
-__all__ = ["RunConfig", "differing_keys", "from_toml", "read_config", "to_toml", "typed_setting", "with_defaults"]
+__all__ = ["RUN_SETTINGS", "Precision", "RunConfig", "differing_keys", "read_config", "read_toml", "to_toml"]
 
-SourceTermName = Literal["ce", "isda", "tsa", "sampled"]
-Estimator = Literal["memory", "iterative"]
+REVISION = 2
+"""What a config means, and the shape of a run's folder. Raised when either changes: older folders are then refused."""
+
 Precision = Literal["fp32", "bf16"]
+
+DATA, OBJECTIVE, NETWORK = "data", "objective", "network"
+OPTIMISATION, RUN = "optimisation", "run"
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """One training run. None means "what suits the data", and is filled in before the run starts.
 
-    >>> config = RunConfig("digits:uci", "digits:mnist-5k", source_term="tsa", mi=True)
+    `settings` are those of the terms, by the term's name; what is not there has the term's default. Settings of terms
+    that the run does not have are dropped.
+
+    >>> config = RunConfig("digits:uci", "digits:mnist-5k", source_term="tsa", target_terms=("mi",))
     >>> replace(config, seed=1).hash() == config.hash()
     False
     """
 
     source: str
     target: str
-    method: str = "source-only"
-    source_term: SourceTermName = "ce"
-    mi: bool = False
-    lambda0: float = 0.25
-    beta: float = 0.1
-    class_prior: str = "uniform"
-    reversal: Literal["progress", "iteration"] = "progress"
-    entropy_grad: Literal["none", "reversed"] = "none"
-    term_weight: tuple[str, ...] = ()
-    estimator: Estimator = "memory"
-    samples: int = 8
-    mean_shift: bool = True
-    covariance: Literal["target", "none"] = "target"
-    policy: Literal["skip", "official", "global"] = "skip"
-    min_count: int = 1
-    network: str | None = None
-    bottleneck: int | None = None
-    backbone: str | None = None
-    weights: str | None = None
-    freeze_backbone: bool | None = None
-    image_size: int | None = None
-    augment: Literal["auto", "random-crop", "center-crop"] = "auto"
-    ten_crop: bool = False
-    steps: int | None = None
-    batch_size: int | None = None
-    target_batch_size: int | None = None
-    lr: float | None = None
-    momentum: float = 0.9
-    weight_decay: float | None = None
-    lr_gamma: float = 1e-3
-    separate_bn: bool = False
-    holdout: float = 0.0
-    target_share: float = 1.0
-    target_draw: Literal["uniform", "oracle-stratified"] = "uniform"
-    candidates: int = 1
-    seed: int = 0
-    precision: Precision = "fp32"
-    device: str = "auto"
-    workers: int | None = None
-    log_every: int = 50
-    checkpoint_every: int = 200
+    holdout: float = setting(
+        0.0, "Share of each source class kept out of training, for validators.", group=DATA, at_least=0, at_most=0.5
+    )
+    target_share: float = setting(
+        1.0,
+        "Share of the target rows that training may see; all of them are evaluated.",
+        group=DATA,
+        above=0,
+        at_most=1,
+    )
+    target_draw: Literal["uniform", "oracle-stratified"] = setting(
+        "uniform", "How that share is drawn; oracle-stratified draws within each class, by target labels.", group=DATA
+    )
+    method: str = setting(
+        "source-only", "What brings the domains together (tsadapt list methods).", group=OBJECTIVE, metavar="NAME"
+    )
+    source_term: str = setting(
+        "ce", "Loss of the labelled source (tsadapt list source-terms).", group=OBJECTIVE, metavar="NAME"
+    )
+    target_terms: tuple[str, ...] = setting(
+        (), "Loss of the unlabelled target; may be repeated (tsadapt list target-terms).", group=OBJECTIVE,
+        metavar="NAME", shown="none", flag="target_term",
+    )  # fmt: skip
+    term_weight: dict[str, float] = setting(
+        {}, "NAME=NUMBER: factor of one term of the objective, 0 leaves it out; may be repeated.", group=OBJECTIVE,
+        shown="1 for each",
+    )  # fmt: skip
+    settings: dict[str, dict[str, Any]] = setting({}, "Settings of the terms, by the term's name.")
+    network: str | None = setting(
+        None,
+        "Network on top of the inputs (tsadapt list networks).",
+        group=NETWORK,
+        metavar="NAME",
+        shown="chosen by the data",
+    )
+    bottleneck: int | None = setting(None, "Features of the MLP's hidden layer.", group=NETWORK, above=0, shown="256")
+    backbone: str | None = setting(
+        None, "For photographs: a timm network or torchvision:NAME (tsadapt list backbones).", group=NETWORK,
+        metavar="NAME", shown="resnet50",
+    )  # fmt: skip
+    weights: str | None = setting(
+        None, "Backbone weights: a .safetensors or .pth file, or none for random ones.", group=NETWORK, metavar="FILE",
+        shown="downloaded",
+    )  # fmt: skip
+    freeze_backbone: bool | None = setting(
+        None, "Compute the backbone's features once and train on them.", group=NETWORK, shown="yes on a CPU",
+        switches={"freeze_backbone": True, "no_freeze_backbone": False},
+    )  # fmt: skip
+    image_size: int | None = setting(
+        None, "Side of the images that the backbone takes, in pixels.", group=NETWORK, above=0, shown="the backbone's"
+    )
+    augment: Literal["auto", "random-crop", "center-crop"] = setting(
+        "auto", "How training images are cropped, with the backbone trained.", group=NETWORK
+    )
+    ten_crop: bool = setting(False, "Evaluate on ten crops of every image, with the backbone trained.", group=NETWORK)
+    separate_bn: bool = setting(
+        False, "Forward the two domains separately, so that they do not share batch normalisation.", group=NETWORK
+    )
+    steps: int | None = setting(
+        None, "Training steps.", group=OPTIMISATION, above=0,
+        shown="1000 for vectors and features, 1500 to 3000 for digits, 5000 with the backbone trained",
+    )  # fmt: skip
+    batch_size: int | None = setting(
+        None, "Rows of each domain in a step.", group=OPTIMISATION, above=0, shown="64; 32 with the backbone trained"
+    )
+    target_batch_size: int | None = setting(
+        None, "Rows of the target in a step.", group=OPTIMISATION, above=0, shown="--batch-size"
+    )
+    lr: float | None = setting(
+        None, "Initial learning rate.", group=OPTIMISATION, above=0, shown="0.01; 0.02 for the smallest digits"
+    )
+    momentum: float = setting(0.9, "Nesterov momentum of SGD.", group=OPTIMISATION, at_least=0)
+    weight_decay: float | None = setting(
+        None, "Weight decay.", group=OPTIMISATION, at_least=0, shown="0.001; 0.0005 for larger digits"
+    )
+    lr_gamma: float = setting(
+        1e-3, "How fast the learning rate falls: lr·(1 + γ·step)^-0.75.", group=OPTIMISATION, at_least=0
+    )
+    precision: Precision = setting("fp32", "Precision of the forward pass.", group=OPTIMISATION)
+    candidates: int = setting(
+        1, "Evenly spaced steps that validators choose among; 1 is the last step alone.", group=RUN, above=0
+    )
+    seed: int = setting(0, "Seed of everything random.", group=RUN, at_least=0, at_most=2**63 - 1)
+    device: str = setting("auto", "auto, cpu, cuda, …", group=RUN, metavar="NAME", result=False)
+    workers: int | None = setting(
+        None, "Processes that decode images.", group=RUN, at_least=0, shown="one per core, at most 8", result=False
+    )
+    log_every: int = setting(50, "Steps between two lines of the records.", group=RUN, above=0)
+    checkpoint_every: int = setting(200, "Steps between two checkpoints.", group=RUN, above=0, result=False)
 
     def __post_init__(self) -> None:
-        for name in ("lr", "lambda0", "beta", "momentum", "weight_decay", "lr_gamma"):
-            value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
-                raise UserError(f"{name} is {value}, expected a finite number.")
-        positive = (
-            "steps",
-            "batch_size",
-            "target_batch_size",
-            "lr",
-            "samples",
-            "min_count",
-            "bottleneck",
-            "image_size",
-            "candidates",
-        )
-        for name in (*positive, "log_every", "checkpoint_every"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise UserError(f"{name} is {value}, expected more than zero.")
-        for name in ("lambda0", "beta", "momentum", "weight_decay", "lr_gamma", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise UserError(f"{name} is {value}, expected zero or more.")
-        if not 0 <= self.holdout <= 0.5:
-            raise UserError(f"holdout is {self.holdout}, expected a share of the source from 0 to 0.5.")
-        if not 0 < self.target_share <= 1:
-            raise UserError(f"target_share is {self.target_share}, expected a share of the target above 0, up to 1.")
-        if not 0 <= self.seed < 2**63:
-            raise UserError(f"seed is {self.seed}, expected a whole number from 0 to {2**63 - 1}.")
-        for field, hint in get_type_hints(RunConfig).items():
-            if get_origin(hint) is Literal and getattr(self, field) not in get_args(hint):
-                choices = ", ".join(map(repr, get_args(hint)))
-                raise UserError(f"{field} is {getattr(self, field)!r}, expected one of {choices}.")
+        for name, one in RUN_SETTINGS.items():
+            if name != "settings":
+                object.__setattr__(self, name, one.check(getattr(self, name)))
+        if len(set(self.target_terms)) < len(self.target_terms):
+            raise UserError(f"target_terms is {', '.join(self.target_terms)}: each term can be given once.")
+        mine = {name: dict(self.settings[name]) for name in self.terms if self.settings.get(name)}
+        object.__setattr__(self, "settings", mine)
 
-        self.term_weights()
-
-    def term_weights(self) -> dict[str, float]:
-        """The factors of terms of the objective, by name.
-
-        >>> RunConfig("a", "b", term_weight=("domain=0.5", "mi=0")).term_weights()
-        {'domain': 0.5, 'mi': 0.0}
-        """
-        weights = {}
-        for text in self.term_weight:
-            name, _, value = text.partition("=")
-            try:
-                weights[name.strip()] = float(value)
-            except ValueError:
-                raise UserError(f"term_weight is {text!r}, expected NAME=NUMBER, such as domain=0.5.") from None
-            if not math.isfinite(weights[name.strip()]):
-                raise UserError(f"term_weight is {text!r}, expected a finite number.")
-        return weights
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The terms of the objective: the source term, the target terms, the method."""
+        return tuple(dict.fromkeys((self.source_term, *self.target_terms, self.method)))
 
     def result_keys(self) -> dict[str, Any]:
-        """Every field that the result depends on, set or not."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in HOW_NOT_WHAT}
+        """Every setting that the result depends on; those of terms as TERM.NAME."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in NOT_RESULT and f.name != "settings"}
+        return own | {f"{term}.{name}": v for term, given in self.settings.items() for name, v in given.items()}
 
     def hash(self) -> str:
-        """Twelve characters that name the run: equal for equal results, whatever the device or the checkpoints."""
-        unset = {f.name: f.default for f in fields(self) if f.name in ADDED}
-        keys = {key: value for key, value in self.result_keys().items() if key not in ADDED or value != unset[key]}
-        text = json.dumps(keys, sort_keys=True)
+        """Twelve characters that name the run: equal for equal results, whatever the device or the checkpoints.
+
+        A setting at its default is no part of it, so that a new setting leaves the names of older runs alone.
+        """
+        changed = {k: v for k, v in self.result_keys().items() if k not in RUN_SETTINGS or v != RUN_SETTINGS[k].default}
+        text = json.dumps([REVISION, changed], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-HOW_NOT_WHAT = ("device", "workers", "checkpoint_every")
-"""Fields that change how a run is done and not what comes out of it."""
+RUN_SETTINGS: dict[str, Setting] = {
+    field.name: described(field.name, get_type_hints(RunConfig)[field.name], field)
+    for field in fields(RunConfig)
+    if field.metadata
+}
+"""Every setting of a run, by name; source and target aside."""
 
-ADDED = ("holdout", "candidates", "target_share", "target_draw")
-"""Fields that came later: at their default they are no part of the hash, so that older runs keep their names."""
+NOT_RESULT = tuple(name for name, one in RUN_SETTINGS.items() if not one.result)
 
 
 def differing_keys(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
-    """The fields in which two runs differ, with both values."""
+    """The settings in which two runs differ, with both values; None for a term's setting at its default."""
     left, right = a.result_keys(), b.result_keys()
-    return {key: (left[key], right[key]) for key in left if left[key] != right[key]}
+    return {k: (left.get(k), right.get(k)) for k in {**left, **right} if left.get(k) != right.get(k)}
 
 
 def to_toml(config: RunConfig) -> str:
-    """The config as TOML, one field a line; a field that is None is left out.
+    """The config as TOML; a field that is None or empty is left out.
 
-    >>> from_toml(to_toml(RunConfig("a", "b", lr=0.1))) == RunConfig("a", "b", lr=0.1)
+    >>> config = RunConfig("a", "b", lr=0.1, source_term="tsa", settings={"tsa": {"lambda0": 0.5}})
+    >>> RunConfig(**read_toml(to_toml(config), "here")) == config
     True
     """
-    lines = []
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if value is not None:
-            # A JSON string, number or boolean is one of TOML's too.
-            lines.append(f"{field.name} = {json.dumps(value, ensure_ascii=False)}")
-    return "\n".join(lines) + "\n"
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    return "\n".join(_toml_lines({"revision": REVISION, **values})) + "\n"
 
 
-def from_toml(text: str, where: str = "the config", **given: Any) -> RunConfig:
-    """A config from TOML; `given` takes precedence, and `where` names the text in messages."""
+def _toml_lines(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[str]:
+    """Lines of a table, its own values first; a JSON string, number, boolean or array is one of TOML's too."""
+    plain = {k: v for k, v in values.items() if v is not None and not isinstance(v, Mapping)}
+    tables = {k: v for k, v in values.items() if isinstance(v, Mapping) and v}
+    lines = [f"[{'.'.join(map(_toml_key, path))}]"] if path and plain else []
+    lines += [f"{_toml_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in plain.items()]
+    return lines + [line for k, v in tables.items() for line in _toml_lines(v, (*path, k))]
+
+
+def _toml_key(key: str) -> str:
+    bare = key.replace("-", "").replace("_", "")
+    return key if bare.isascii() and bare.isalnum() else json.dumps(key, ensure_ascii=False)
+
+
+def read_toml(text: str, where: str) -> dict[str, Any]:
+    """The settings of a TOML text, its revision checked; `where` names it in messages."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{where} is not TOML: {error}.") from error
-    known = {f.name for f in fields(RunConfig)}
-    for key in values:
-        if key not in known:
-            raise UserError(f"{where}: {unknown('setting', key, sorted(known))}")
-    values |= given
-    for key in ("source", "target"):
-        if key not in values:
-            raise UserError(f'{where} names no {key}: expected {key} = "...".')
-    return RunConfig(**_typed(values, where))
+    revision = values.pop("revision", REVISION)
+    if revision != REVISION:
+        raise UserError(
+            f"{where} is of revision {revision}, expected {REVISION}: another version of tsadapt wrote it. Train anew."
+        )
+    return values
 
 
-def read_config(path: Path, **given: Any) -> RunConfig:
-    """The config in a TOML file."""
+def read_file(path: Path) -> str:
+    """The text of a config file."""
     if not path.is_file():
         raise UserError(f"No config at {path}: expected a TOML file.")
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not a text file in UTF-8: {error.reason}.") from error
-    return from_toml(text, str(path), **given)
 
 
-def _typed(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Check the values' types; a whole number will do where a fraction is asked for."""
-    out: dict[str, Any] = {}
-    for key, value in values.items():
-        hint = get_type_hints(RunConfig)[key]
-        allowed = set(get_args(hint)) if get_origin(hint) is not Literal else {str}
-        allowed = allowed or {hint}
-        if get_origin(hint) is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
-            out[key] = tuple(value)
-        elif float in allowed and type(value) is int:
-            out[key] = float(value)
-        elif type(value) in allowed:
-            out[key] = value
-        else:
-            names = " or ".join(sorted(t.__name__ for t in allowed if t is not type(None)))
-            raise UserError(f"{where}: {key} is {value!r}, expected {names}.")
-    return out
-
-
-def typed_setting(name: str, text: str) -> Any:
-    """A setting's value from a word of the command line.
-
-    >>> typed_setting("mi", "true"), typed_setting("steps", "100"), typed_setting("method", "dann")
-    (True, 100, 'dann')
-    """
-    hint = get_type_hints(RunConfig)[name]
-    kinds = {hint, *get_args(hint)} if get_origin(hint) is not Literal else {str}
-    word = text.strip()
-    if bool in kinds and word.lower() in ("true", "false"):
-        return word.lower() == "true"
-    for kind in (int, float):
-        if kind in kinds:
-            with contextlib.suppress(ValueError):
-                return kind(word)
-    if str in kinds and word:
-        return (word,) if get_origin(hint) is tuple else word
-    wanted = {bool: "true or false", float: "a number", int: "a whole number", str: "a word"}
-    raise UserError(f"{name} is {word!r}, expected {next(what for kind, what in wanted.items() if kind in kinds)}.")
+def read_config(path: Path) -> RunConfig:
+    """The config that a run wrote; one of an older shape is refused."""
+    text = read_file(path)
+    if not text.startswith("revision"):
+        raise UserError(f"{path.parent} was written by an older version of tsadapt: train it anew, in another folder.")
+    values = read_toml(text, str(path))
+    known = {field.name for field in fields(RunConfig)}
+    for key in values:
+        if key not in known:
+            raise UserError(f"{path}: {unknown('setting', key, sorted(known))}")
+    for key in ("source", "target"):
+        if not isinstance(values.get(key), str):
+            raise UserError(f'{path} names no {key}: expected {key} = "…".')
+    return RunConfig(**values)
 
 
 def with_defaults(config: RunConfig, **defaults: Any) -> RunConfig:

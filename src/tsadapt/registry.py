@@ -1,16 +1,23 @@
-"""Names for things: methods, networks, datasets. A name is taken once, and a misspelt one is answered with the nearest.
+"""Names for things: terms, methods, networks, validators. A name is taken once, and a misspelt one gets the nearest.
 
-Third parties add their own through entry points of the group `tsadapt.<kind>`, without touching this package.
+A registry may have a *room*: a package whose modules are imported when a name is first asked for, so that a new file
+there is found by itself. Third parties add their own through entry points of the group `tsadapt.<kind>`.
 """
 
+import ast
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Generic, TypeVar
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any, Generic, Literal, TypeVar
 
 from tsadapt.errors import UserError, unknown
+from tsadapt.settings import Setting, described, setting
 
-__all__ = ["Registry"]
-
+__all__ = ["Outline", "Registry", "room_outlines"]
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -25,10 +32,10 @@ class Registry(Generic[T]):
     (True, ['red'])
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, room: str | None = None) -> None:
+        self.kind, self.room = kind, room
         self._things: dict[str, T] = {}
-        self._looked_outside = False
+        self._complete = False
 
     def register(self, name: str) -> Callable[[S], S]:
         """Decorator that puts a thing under `name`; raises if the name is taken."""
@@ -42,23 +49,95 @@ class Registry(Generic[T]):
         return put
 
     def __getitem__(self, name: str) -> T:
-        self._look_outside()
+        self._find_all()
         if name not in self._things:
             raise UserError(unknown(self.kind, name, list(self)))
         return self._things[name]
 
     def __contains__(self, name: object) -> bool:
-        self._look_outside()
+        self._find_all()
         return name in self._things
 
     def __iter__(self) -> Iterator[str]:
-        self._look_outside()
+        self._find_all()
         return iter(sorted(self._things))
 
-    def _look_outside(self) -> None:
-        if not self._looked_outside:
-            self._looked_outside = True
-            for entry in entry_points(group=f"tsadapt.{self.kind}"):
-                thing = entry.load()
-                if self._things.get(entry.name) is not thing:  # loading it may have registered it by itself
-                    self.register(entry.name)(thing)
+    def forget(self, name: str) -> None:
+        """Take a name out again: for tests."""
+        self._things.pop(name, None)
+
+    def _find_all(self) -> None:
+        """Import the room, and what third parties offer, once."""
+        if self._complete:
+            return
+        self._complete = True
+        if self.room is not None:
+            for module in iter_modules(import_module(self.room).__path__):
+                import_module(f"{self.room}.{module.name}")
+        for entry in entry_points(group=group_of(self.kind)):
+            thing = entry.load()
+            if self._things.get(entry.name) is not thing:  # loading it may have registered it by itself
+                self.register(entry.name)(thing)
+
+
+def group_of(kind: str) -> str:
+    """The entry-point group of a kind.
+
+    >>> group_of("source term")
+    'tsadapt.source_term'
+    """
+    return f"tsadapt.{kind.replace(' ', '_')}"
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What --help needs to know of a registered class: its name, the first line of its docstring, its settings."""
+
+    name: str
+    summary: str
+    settings: dict[str, Setting]
+
+
+def room_outlines(room: str) -> dict[str, Outline]:
+    """The registered classes of a room, read from its files without importing them, which would take seconds of torch.
+
+    A class is found by its decorator `@….register("name")`; settings of its bases in the room are its own, too.
+    """
+    spec = find_spec(room)
+    assert spec is not None
+    classes: dict[str, ast.ClassDef] = {}
+    for path in sorted(Path(folder) for folder in spec.submodule_search_locations or ()):
+        for file in sorted(path.glob("*.py")):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            classes |= {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    found = {}
+    for node in classes.values():
+        for name in _registered_names(node):
+            summary = (ast.get_docstring(node) or "").partition("\n")[0]
+            found[name] = Outline(name, summary, _settings(node, classes))
+    return dict(sorted(found.items()))
+
+
+def _registered_names(node: ast.ClassDef) -> list[str]:
+    calls = [d for d in node.decorator_list if isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute)]
+    return [ast.literal_eval(call.args[0]) for call in calls if _attribute(call) == "register"]
+
+
+def _attribute(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _settings(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, Setting]:
+    """The settings of a class and of its bases, the bases' first."""
+    found: dict[str, Setting] = {}
+    for base in node.bases:
+        if isinstance(base, ast.Name) and base.id in classes:
+            found |= _settings(classes[base.id], classes)
+    words: dict[str, Any] = {"setting": setting, "Literal": Literal}
+    declared = [line for line in node.body if isinstance(line, ast.AnnAssign) and isinstance(line.value, ast.Call)]
+    for line in declared:
+        name, call = ast.unparse(line.target), line.value
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "setting":
+            kind, value = (eval(ast.unparse(part), words) for part in (line.annotation, call))
+            found[name] = described(name, kind, value)
+    return found

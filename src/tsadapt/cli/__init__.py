@@ -15,8 +15,8 @@ VERBS = {
     "sweep": "train with several settings, and choose among them without target labels",
     "select": "which of several trained RUNs to trust, without target labels",
     "features": "embeddings of images by a backbone, for any other use",
-    "augmented": "what augmented features of a RUN look like: the nearest real images, or drawn ones",
-    "list": "the methods, datasets, networks, backbones, validators and source terms there are",
+    "augmented": "what augmented features of a RUN look like: the nearest real images",
+    "list": "available methods, source and target terms, networks, datasets, backbones, validators",
 }
 
 USAGE = """\

@@ -27,7 +27,7 @@ class Augmented:
     strength: Number = None
     """λ of the neighbours' picture, from 0 to 1 (the run's λ0)."""
 
-    def run(self) -> int:
+    def __call__(self) -> int:
         """Make the pictures, and print the numbers beside them."""
         from tsadapt.report.augmented import neighbours_of_run
 

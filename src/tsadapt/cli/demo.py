@@ -1,13 +1,13 @@
 """tsadapt demo: the main job on embedded real data."""
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 __all__ = ["Demo"]
 
-RUNS: dict[str, tuple[Any, bool]] = {"source_only": ("ce", False), "mi": ("ce", True), "tsa": ("tsa", True)}
+RUNS: dict[str, dict[str, Any]] = {"source_only": {}, "mi": {"mi": True}, "tsa": {"tsa": True}}
 TITLES = {"source_only": "source-only", "mi": "+MI", "tsa": "+TSA"}
 
 
@@ -26,23 +26,23 @@ class Demo:
     seed: int = 0
     """Seed of everything random."""
 
-    def run(self) -> int:
+    def __call__(self) -> int:
         """Train the three, compare them, and draw."""
         from rich.console import Console
         from rich.table import Table
 
         from tsadapt.config import RunConfig
         from tsadapt.files import write_json
+        from tsadapt.objectives.objective import with_settings
         from tsadapt.report.figures import draw_comparison
-        from tsadapt.runs.fit import Interrupted, fit
+        from tsadapt.runs.fit import Interrupted, train_run
 
         base = RunConfig("digits:uci", "digits:mnist-5k", steps=self.steps, seed=self.seed)
         found = {}
-        for name, (term, mi) in RUNS.items():
+        for name, settings in RUNS.items():
             print(f"{TITLES[name]} …", file=sys.stderr, flush=True)
-            config = replace(base, source_term=term, mi=mi)
             try:
-                found[name] = fit(config, self.out / name)[1]["last"]
+                found[name] = train_run(with_settings(base, **settings), self.out / name)[1]["last"]
             except Interrupted as stopped:
                 print(f"tsadapt: {stopped}", file=sys.stderr)
                 return 130

@@ -38,7 +38,7 @@ class Doctor:
     quiet: bool = False
     """No progress."""
 
-    def run(self) -> int:
+    def __call__(self) -> int:
         """Examine, and say what was found."""
         from tsadapt.data.doctor import Finding, examine
         from tsadapt.data.lists import list_text

@@ -28,33 +28,29 @@ class Evaluate:
     device: str = "auto"
     """auto, cpu, cuda, …"""
 
-    def run(self) -> int:
+    def __call__(self) -> int:
         """Evaluate, print the accuracies, and write them."""
         from tsadapt.cli.fit import show
-        from tsadapt.data.open import open_dataset
         from tsadapt.errors import UserError
         from tsadapt.files import write_json
-        from tsadapt.models.preprocessing import Reader
-        from tsadapt.runs.evaluate import predict_rows, score
-        from tsadapt.runs.model import load_model
-        from tsadapt.training.runtime import pick_device
+        from tsadapt.runs.evaluate import score
+        from tsadapt.runs.model import load
 
-        device = pick_device(self.device)
-        saved = load_model(self.run_folder, device, self.use)
-        domain = open_dataset(self.data, saved.columns).test
+        model = load(self.run_folder, self.use, self.device, quiet=False)
+        domain = model.read(self.data)
         if domain.y is None:
             raise UserError(f"{self.data} has no labels to compare with. To get predictions: tsadapt predict.")
-        ready = Reader(saved.architecture, saved.eyes, device)(domain)
-        predictions = predict_rows(saved.model, ready.domain, device, saved.eyes, quiet=False)
-        said = score(predictions, ready.domain, saved.classes)
-        unreadable = len(ready.unreadable) + len(predictions.unreadable)
-        if unreadable:
-            print(f"{unreadable} of {len(domain)} images cannot be read and are left out", file=sys.stderr)
-        show(said, "data")
-        for name, accuracy in said["per_class_accuracy"].items():
+        predicted = model.outputs(domain)
+        metrics = score(predicted, domain, model.classes)
+        if predicted.unreadable:
+            print(
+                f"{len(predicted.unreadable)} of {len(domain)} images cannot be read and are left out", file=sys.stderr
+            )
+        show(metrics, "data")
+        for name, accuracy in metrics["per_class_accuracy"].items():
             print(f"  {name}: {accuracy:.1%}")
-        if said["unknown_classes"]:
-            print(f"  counted as errors, the model does not know them: {', '.join(said['unknown_classes'])}")
+        if metrics["unknown_classes"]:
+            print(f"  counted as errors, classes that the model does not know: {', '.join(metrics['unknown_classes'])}")
         if self.out is not None:
-            write_json(self.out, said)
+            write_json(self.out, metrics)
         return 0

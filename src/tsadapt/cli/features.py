@@ -26,7 +26,7 @@ class Features:
     out: Path
     """The .npz to write."""
     backbone: str = "resnet50"
-    """A network of timm, or torchvision:NAME (tsadapt list backbones)."""
+    """A timm network, or torchvision:NAME (tsadapt list backbones)."""
     weights: str | None = None
     """Its weights: a .safetensors or .pth file, or none for random ones; downloaded unless given."""
     image_size: Whole = None
@@ -38,7 +38,7 @@ class Features:
     quiet: bool = False
     """No progress."""
 
-    def run(self) -> int:
+    def __call__(self) -> int:
         """Compute the features and write them."""
         import io
 
@@ -51,8 +51,8 @@ class Features:
         from tsadapt.errors import UserError
         from tsadapt.files import write_atomically
         from tsadapt.models.backbones import make_backbone
-        from tsadapt.models.build import Architecture
-        from tsadapt.models.preprocessing import Eyes, Reader
+        from tsadapt.models.networks import Architecture
+        from tsadapt.models.preprocessing import Preprocessing, Reader
         from tsadapt.training.runtime import pick_device
 
         if self.workers is not None and self.workers < 0:
@@ -67,7 +67,7 @@ class Features:
         framing = Framing(backbone.size, backbone.resize, True, backbone.interpolation)
         architecture = Architecture("mlp", 0, backbone.dim)
         device = pick_device(self.device)
-        reader = Reader(architecture, Eyes(backbone, framing, frozen=True), device, self.workers, self.quiet)
+        reader = Reader(architecture, Preprocessing(backbone, framing, frozen=True), device, self.workers, self.quiet)
         classes = tuple(dict.fromkeys([*(data.train.classes or ()), *(data.test.classes or ())]))
         splits = {"": data.test} if data.train is data.test else {"train_": data.train, "test_": data.test}
         arrays: dict[str, np.ndarray] = {}

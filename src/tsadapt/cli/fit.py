@@ -1,25 +1,59 @@
 """tsadapt fit: train."""
 
+import dataclasses
 import sys
-from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import tyro
 
-from tsadapt.cli.options import File, Number, Text, Whole
-from tsadapt.config import RunConfig, read_config
+from tsadapt.cli.options import File, given_settings, setting_options
+from tsadapt.config import DATA, NETWORK, OBJECTIVE, OPTIMISATION, RUN, RunConfig, read_file, read_toml
 from tsadapt.errors import UserError
 
-__all__ = ["Fit", "show"]
+__all__ = ["Fit", "objective_options", "show"]
+
+
+def _group(title: str, options: list[tuple[str, Any, Any]]) -> tuple[str, Any, Any]:
+    """A group of options under a heading of its own, without a prefix to their names."""
+    made = dataclasses.make_dataclass(
+        title.title().replace(" ", ""), [(n, kind, dataclasses.field(default=d)) for n, kind, d in options], frozen=True
+    )
+    return title.replace(" ", "_"), Annotated[made, tyro.conf.arg(help="")], dataclasses.field(default=made())
+
+
+def objective_options() -> list[tuple[str, Any, Any]]:
+    """Flags that are short for several settings, or name a term's setting in full."""
+
+    def described(text: str, metavar: str | None = None) -> Any:
+        return tyro.conf.arg(help=text, help_behavior_hint="", metavar=metavar)
+
+    set_text = "Setting of one term alone, where several share its name; may be repeated."
+    several = tyro.conf.UseAppendAction[tuple[str, ...]]
+    return [
+        ("tsa", Annotated[bool, described("Short for --source-term tsa --target-term mi.")], False),
+        ("mi", Annotated[bool, described("Short for --target-term mi.")], False),
+        ("no_mi", Annotated[bool, described("Leave out mutual information, beside --tsa.")], False),
+        ("set", Annotated[several, described(set_text, "TERM.NAME=VALUE")], ()),
+    ]
+
+
+def _groups(defaults: dict[str, str] | None = None) -> list[tuple[str, Any, Any]]:
+    options = setting_options(defaults=defaults)
+    options[OBJECTIVE] = objective_options() + options[OBJECTIVE]
+    return [_group(title, options[title]) for title in (DATA, OBJECTIVE, NETWORK, OPTIMISATION, RUN)]
+
+
+Settings = dataclasses.make_dataclass("Settings", _groups(), frozen=True)
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Settings):  # type: ignore[misc,valid-type]
     """Train a classifier on a labelled SOURCE and an unlabelled TARGET; the same command resumes a stopped run.
 
     SOURCE and TARGET are a folder of class folders, a flat folder of images (target), a list file with lines
     "path label", an .npz (x, y, classes), an .npy, a .csv or .parquet with a label column, or a name such as
-    office31:amazon (tsadapt list datasets). Labels of the target, if it has any, only judge the result.
+    office31:amazon (tsadapt list datasets). Target labels, if there are any, are only used to evaluate.
 
     Example: tsadapt fit photos/labelled photos/new --tsa --out runs/photos
     """
@@ -27,147 +61,62 @@ class Fit:
     source: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")] = None
     """The labelled domain."""
     target: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TARGET", help_behavior_hint="")] = None
-    """The domain to adapt to; its labels are not needed."""
-    method: Text = None
-    """Method of adaptation (source-only; tsadapt list methods)."""
-    tsa: bool = False
-    """Transferable semantic augmentation in place of the cross-entropy, with mutual information."""
-    mi: bool = False
-    """Mutual-information maximisation on the target."""
-    no_mi: bool = False
-    """Leave out mutual information, for ablations of --tsa."""
-    source_term: Literal["ce", "isda", "tsa", "sampled"] | None = None
-    """What takes the place of the source cross-entropy."""
-    lambda0: Number = None
-    """Strength of the augmentation at the end of training (0.25)."""
-    beta: Number = None
-    """Weight of mutual information (0.1)."""
-    term_weight: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """NAME=NUMBER: a factor for a term of the objective, 0 leaves it out (tsadapt list methods names the terms)."""
-    reversal: Literal["progress", "iteration"] | None = None
-    """How the reversed gradient of adversarial methods grows: over the run, or over 10,000 steps as in CDAN's code."""
-    entropy_grad: Literal["none", "reversed"] | None = None
-    """Whether CDAN+E's weights carry a gradient."""
-    class_prior: Text = None
-    """Class shares that MI aims for: uniform, source, or a JSON file {class: share}."""
-    estimator: Literal["memory", "iterative"] | None = None
-    """Where TSA's statistics come from."""
-    samples: Whole = None
-    """Copies drawn for each feature by --source-term sampled (8)."""
-    no_mean_shift: bool = False
-    """Ablation: leave out the shift between the class means."""
-    no_covariance: bool = False
-    """Ablation: leave out the target's covariance."""
-    policy: Literal["skip", "official", "global"] | None = None
-    """What happens to a class without pseudo-labels."""
-    network: Text = None
-    """Network (tsadapt list networks); chosen by the data unless given."""
-    bottleneck: Whole = None
-    """Features of the MLP's hidden layer (256)."""
-    backbone: Text = None
-    """For photographs: a network of timm, or torchvision:NAME (resnet50; tsadapt list backbones)."""
-    weights: Text = None
-    """The backbone's weights: a .safetensors or .pth file, or none for random ones; downloaded unless given."""
-    freeze_backbone: bool = False
-    """Compute the backbone's features once and train on them: the default on a CPU."""
-    no_freeze_backbone: bool = False
-    """Train the backbone too: the default on a GPU."""
-    image_size: Whole = None
-    """Side of the images that the backbone takes, in pixels."""
-    augment: Literal["random-crop", "center-crop"] | None = None
-    """How training images are cut, with the backbone trained: VisDA-2017's protocol takes the centre."""
-    ten_crop: bool = False
-    """Evaluate on ten crops of every image, with the backbone trained."""
-    steps: Whole = None
-    """Training steps (1,000 for features and tables, 1,500 to 3,000 for digits, 5,000 with the backbone trained)."""
-    batch_size: Whole = None
-    """Rows of each domain in a step (64; 32 with the backbone trained)."""
-    target_batch_size: Whole = None
-    """Rows of the target in a step, if another number."""
-    lr: Number = None
-    """First learning rate (0.01; 0.02 for the smallest digit network)."""
-    weight_decay: Number = None
-    """Weight decay (0.001; 0.0005 for larger digit networks)."""
-    separate_bn: bool = False
-    """Forward the two domains apart, so that they do not share batch normalisation."""
-    holdout: Number = None
-    """Share of each class of the source that is kept out of training, for validators (fit 0, sweep 0.1)."""
-    target_share: Number = None
-    """Share of the target's rows that training may see (1); all of them are judged."""
-    target_draw: Literal["uniform", "oracle-stratified"] | None = None
-    """How that share is drawn; oracle-stratified draws it within each class, which looks at target labels."""
-    candidates: Whole = None
-    """Steps of the run, evenly spaced, that validators choose among (1: the last step alone)."""
-    seed: Whole = None
-    """Seed of everything random (0)."""
-    precision: Literal["fp32", "bf16"] | None = None
-    """Precision of the forward pass."""
-    device: Text = None
-    """auto, cpu, cuda, …"""
-    workers: Whole = None
-    """Processes that decode images (one a core, eight at most)."""
-    log_every: Whole = None
-    """Steps between two lines of records.jsonl (50)."""
-    checkpoint_every: Whole = None
-    """Steps between two checkpoints (200)."""
+    """The domain to adapt to; it needs no labels."""
     out: File = None
-    """Folder of the run, or of the sweep (runs/HASH)."""
-    overwrite: bool = False
+    """Folder of the run, or of the sweep. (default: runs/HASH)"""
+    overwrite: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Replace another run in that folder."""
     config: File = None
-    """TOML file with settings, such as a run's config.toml; what is given here takes precedence."""
-    tensorboard: bool = False
+    """TOML file with settings, such as a run's config.toml; flags take precedence."""
+    tensorboard: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Write TensorBoard events too (extra: track)."""
-    keep_memory: bool = False
+    keep_memory: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Keep TSA's memory in the run's folder, for pictures of augmented features."""
-    quiet: bool = False
+    quiet: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """No progress."""
 
-    def to_config(self) -> RunConfig:
-        """The run's config: the file's settings, and on top of them what was given."""
-        if self.mi and self.no_mi:
+    def given(self) -> dict[str, Any]:
+        """The settings that were given as flags."""
+        groups = [getattr(self, f.name) for f in fields(Settings)]
+        found = given_settings(groups)
+        objective: Any = getattr(self, OBJECTIVE)
+        if objective.mi and objective.no_mi:
             raise UserError("--mi and --no-mi contradict each other.")
-        if self.tsa and self.source_term not in (None, "tsa"):
-            raise UserError(f"--tsa and --source-term {self.source_term} contradict each other.")
-        if self.freeze_backbone and self.no_freeze_backbone:
-            raise UserError("--freeze-backbone and --no-freeze-backbone contradict each other.")
-        known = {f.name for f in fields(RunConfig)}
-        flags = ("mi", "separate_bn", "freeze_backbone", "ten_crop")
-        given: dict[str, Any] = {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name in known and f.name not in flags and getattr(self, f.name) not in (None, ())
-        }
-        if self.tsa:
-            given |= {"source_term": "tsa", "mi": True}
-        given |= {"mi": True} if self.mi else {"mi": False} if self.no_mi else {}
-        given |= {"mean_shift": False} if self.no_mean_shift else {}
-        given |= {"covariance": "none"} if self.no_covariance else {}
-        given |= {name: True for name in ("separate_bn", "freeze_backbone", "ten_crop") if getattr(self, name)}
-        given |= {"freeze_backbone": False} if self.no_freeze_backbone else {}
-        if self.config is not None:
-            return read_config(self.config, **given)
-        if self.source is None or self.target is None:
+        for text in objective.set:
+            name, equals, value = text.partition("=")
+            if not equals or "." not in name:
+                raise UserError(f"--set is {text!r}, expected TERM.NAME=VALUE, such as tsa.lambda0=0.5.")
+            found[name.strip().replace("-", "_")] = value
+        found |= {"tsa": True} if objective.tsa else {}
+        return found | ({"mi": True} if objective.mi else {"mi": False} if objective.no_mi else {})
+
+    def to_config(self, **defaults: Any) -> RunConfig:
+        """The run's config: the file's settings, on top of them what was given, below them `defaults`."""
+        from tsadapt.objectives.objective import with_settings
+
+        given = defaults | self._file_settings() | self.given()
+        source, target = self.source or given.pop("source", None), self.target or given.pop("target", None)
+        given = {name: value for name, value in given.items() if name not in ("source", "target")}
+        if source is None or target is None:
             verb = type(self).__name__.lower()
             raise UserError(
                 f"{verb} needs a SOURCE and a TARGET, for example: tsadapt {verb} photos/labelled photos/new --tsa"
             )
-        return replace(RunConfig(self.source, self.target), **given)
+        return with_settings(RunConfig(source, target), lambda text: print(f"note: {text}", file=sys.stderr), **given)
 
-    def run(self) -> int:
+    def _file_settings(self) -> dict[str, Any]:
+        return {} if self.config is None else read_toml(read_file(self.config), str(self.config))
+
+    def __call__(self) -> int:
         """Train, and say how it went."""
         config = self.to_config()
-        from tsadapt.runs.fit import Interrupted, fit
+        from tsadapt.runs.fit import Interrupted, train_run
 
         try:
-            out, metrics = fit(
-                config,
-                self.out,
-                overwrite=self.overwrite,
-                quiet=self.quiet,
-                tensorboard=self.tensorboard,
+            out, metrics = train_run(
+                config, self.out, overwrite=self.overwrite, quiet=self.quiet, tensorboard=self.tensorboard,
                 keep_memory=self.keep_memory,
-            )
+            )  # fmt: skip
         except Interrupted as stopped:
             print(f"tsadapt: {stopped}", file=sys.stderr)
             return 130
@@ -183,11 +132,11 @@ class Fit:
         return 0
 
 
-def show(said: dict[str, Any], role: str) -> None:
-    """One line on what was said of a domain."""
-    head = f"{role} {said['data']} ({said['split']}, {said['rows']} rows)"
-    if "accuracy" in said:
-        print(f"{head}: accuracy {said['accuracy']:.1%}, mean of classes {said['mean_class_accuracy']:.1%}")
+def show(metrics: dict[str, Any], role: str) -> None:
+    """One line on the metrics of a domain."""
+    head = f"{role} {metrics['data']} ({metrics['split']}, {metrics['rows']} rows)"
+    if "accuracy" in metrics:
+        print(f"{head}: accuracy {metrics['accuracy']:.1%}, mean of classes {metrics['mean_class_accuracy']:.1%}")
     else:
-        most = sorted(said["predicted_share"].items(), key=lambda item: -item[1])[:5]
+        most = sorted(metrics["predicted_share"].items(), key=lambda item: -item[1])[:5]
         print(f"{head}: no labels; predicted most: {', '.join(f'{name} {share:.0%}' for name, share in most)}")

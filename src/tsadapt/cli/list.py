@@ -1,7 +1,7 @@
 """tsadapt list: what there is."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -10,36 +10,31 @@ from tsadapt.errors import UserError
 __all__ = ["List"]
 
 
+Kind = Literal["methods", "source-terms", "target-terms", "networks", "datasets", "backbones", "validators"]
+
+
 @dataclass(frozen=True)
 class List:
-    """List the methods, datasets, networks, backbones, validators or source terms there are.
+    """List the available methods, source terms, target terms, networks, datasets, backbones or validators.
 
     Example: tsadapt list backbones resnet
     """
 
-    kind: tyro.conf.Positional[Literal["methods", "datasets", "networks", "backbones", "validators", "source-terms"]]
+    kind: tyro.conf.Positional[Kind]
     """What to list."""
     pattern: tyro.conf.Positional[str] = ""
-    """Only names with this in them."""
+    """Only names that contain this."""
 
-    def run(self) -> int:
+    def __call__(self) -> int:
         """Print one a line."""
-        found = [line for line in _names(self.kind) if self.pattern in line.partition(": ")[0]]
+        found = [line for line in _lines(self.kind) if self.pattern in line.partition(": ")[0]]
         if not found:
             raise UserError(f"None of the {self.kind} has {self.pattern!r} in its name.")
         print("\n".join(found))
         return 0
 
 
-def _names(kind: str) -> list[str]:
-    if kind == "methods":
-        from tsadapt.objectives.methods import METHODS
-
-        return [
-            f"{name}: {(METHODS[name].__doc__ or '').splitlines()[0]}"
-            + (f" Terms: {', '.join(METHODS[name].terms)}." if METHODS[name].terms else "")
-            for name in METHODS
-        ]
+def _lines(kind: str) -> list[str]:
     if kind == "datasets":
         from tsadapt.data.open import dataset_names
 
@@ -53,17 +48,22 @@ def _names(kind: str) -> list[str]:
 
         return validator_lines()
     if kind == "networks":
-        from tsadapt.models.build import network_names
+        from tsadapt.models.networks import NETWORKS
 
-        return network_names()
-    from typing import get_args
+        return [f"{name}: {NETWORKS[name].summary}" for name in NETWORKS]
+    return _terms(kind)
 
-    from tsadapt.config import SourceTermName
 
-    what = {
-        "ce": "cross-entropy",
-        "isda": "implicit semantic augmentation with the source's covariance",
-        "tsa": "transferable semantic augmentation (--tsa adds mutual information to it)",
-        "sampled": "TSA by drawn copies instead of the closed form, for comparison",
-    }
-    return [f"{name}: {what[name]}" for name in get_args(SourceTermName)]
+def _terms(kind: str) -> list[str]:
+    """Terms with what they do, what a method's terms are called, and their settings."""
+    from tsadapt.objectives.base import METHODS, SOURCE_TERMS, TARGET_TERMS
+
+    registry: Any = {"methods": METHODS, "source-terms": SOURCE_TERMS, "target-terms": TARGET_TERMS}[kind]
+    lines = []
+    for name in registry:
+        cls = registry[name]
+        line = f"{name}: {(cls.__doc__ or '').splitlines()[0]}"
+        line += f" Terms: {', '.join(cls.terms)}." if getattr(cls, "terms", ()) else ""
+        settings = ", ".join(f"{one.name} {one.default}" for one in cls.settings.values())
+        lines.append(line + (f" Settings: {settings}." if settings else ""))
+    return lines

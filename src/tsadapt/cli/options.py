@@ -1,12 +1,19 @@
-"""The kinds of options that the verbs share; what is not given is left to the config file or to the data."""
+"""Options of the command line, derived from settings: a setting is written once, and becomes a flag here."""
 
+import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_origin
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-__all__ = ["File", "Number", "Text", "Whole", "WholeNumber"]
+from tsadapt.config import OBJECTIVE, RUN_SETTINGS
+from tsadapt.errors import UserError
+from tsadapt.registry import Outline, group_of, room_outlines
+from tsadapt.settings import Setting
+
+__all__ = ["File", "Number", "Text", "Whole", "WholeNumber", "given_settings", "setting_options", "terms_of_room"]
 
 
 def _numbers(kind: type[int] | type[float], metavar: str, expected: str) -> PrimitiveConstructorSpec[Any]:
@@ -21,10 +28,128 @@ def _numbers(kind: type[int] | type[float], metavar: str, expected: str) -> Prim
     return PrimitiveConstructorSpec(1, metavar, read, lambda value: True, lambda value: [str(value)])
 
 
+WHOLE, FRACTION = _numbers(int, "N", "a whole number"), _numbers(float, "X", "a number")
+
 # The help need not say "None" where nothing is given.
 _quiet = tyro.conf.arg(help_behavior_hint="")
 Text = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-WholeNumber = Annotated[int, _numbers(int, "N", "a whole number")]
-Whole = Annotated[int | None, _numbers(int, "N", "a whole number"), _quiet]
-Number = Annotated[float | None, _numbers(float, "X", "a number"), _quiet]
+WholeNumber = Annotated[int, WHOLE]
+Whole = Annotated[int | None, WHOLE, _quiet]
+Number = Annotated[float | None, FRACTION, _quiet]
 File = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+
+Field = tuple[str, Any, Any]
+"""Name, type and default of a field, as `dataclasses.make_dataclass` takes them."""
+
+ROOMS = {kind: f"tsadapt.objectives.{kind.replace(' ', '_')}s" for kind in ("source term", "target term", "method")}
+"""The packages of the terms, by what they hold."""
+
+
+def terms_of_room(kind: str) -> dict[str, Outline]:
+    """The terms of a room, read without importing torch; those of third parties are imported."""
+    from importlib.metadata import entry_points
+
+    found = room_outlines(ROOMS[kind])
+    for entry in entry_points(group=group_of(kind)):
+        cls = entry.load()
+        found[entry.name] = Outline(entry.name, (cls.__doc__ or "").partition("\n")[0], cls.settings)
+    return dict(sorted(found.items()))
+
+
+def setting_options(skip: Iterable[str] = (), defaults: dict[str, str] | None = None) -> dict[str, list[Field]]:
+    """All settings of a run and of every term as fields of option dataclasses, by their group.
+
+    `defaults` are what the help shows in place of some settings' own defaults.
+    """
+    groups: dict[str, list[Field]] = {}
+    rooms = {kind: terms_of_room(kind) for kind in ROOMS}
+    choices = {"source_term": "source term", "target_terms": "target term", "method": "method"}
+    for name, one in RUN_SETTINGS.items():
+        if one.group and name not in skip:
+            available = f" Available: {', '.join(rooms[choices[name]])}." if name in choices else ""
+            text = one.help.partition(" (tsadapt list")[0].rstrip(".") + "." + available if available else one.help
+            shown = (defaults or {}).get(name, one.shown)
+            groups.setdefault(one.group, []).extend(_fields(dataclasses.replace(one, help=text, shown=shown)))
+    shared: dict[str, tuple[Setting, list[str]]] = {}
+    for terms in rooms.values():
+        for term in terms.values():
+            for name, one in term.settings.items():
+                shared.setdefault(name, (one, []))[1].append(term.name)
+    for one, owners in shared.values():
+        text = f"{one.help} [{', '.join(owners)}]"
+        groups[OBJECTIVE].extend(_fields(dataclasses.replace(one, help=text)))
+    return groups
+
+
+def _fields(one: Setting) -> list[Field]:
+    """The flags of a setting, for its value or as switches; nothing given is None, False or empty."""
+    value = [] if bool in one.kinds else [_value_field(one)]
+    return value + [(flag, _switch(one, flag, value), False) for flag, value in _switches(one).items()]
+
+
+def _switches(one: Setting) -> dict[str, Any]:
+    """Flags that take no value, and the value that each stands for."""
+    if one.switches or bool not in one.kinds:
+        return dict(one.switches)
+    return {f"no_{one.name}": False} if one.default is True else {one.name: True}
+
+
+def _switch(one: Setting, flag: str, value: Any) -> Any:
+    text = one.help if value is True else f"Turn off: {one.help[0].lower()}{one.help[1:]}"
+    if bool not in one.kinds:
+        text = f"Short for --{one.name.replace('_', '-')} {value}."
+    shown = f" (default: {one.shown})" if one.shown and bool in one.kinds else ""
+    return Annotated[bool, tyro.conf.arg(help=text + shown, help_behavior_hint="")]
+
+
+def _value_field(one: Setting) -> Field:
+    flag = one.flag or one.name
+    shown = one.shown or (f"{one.default:g}" if isinstance(one.default, float) else str(one.default))
+    hint = f"(default: {shown})"
+    described = tyro.conf.arg(help=one.help, help_behavior_hint=hint)
+    if any(get_origin(kind) in (tuple, dict) and str not in one.kinds for kind in one.kinds):
+        metavar = one.metavar or "NAME=NUMBER"
+        several = tyro.conf.arg(help=one.help, help_behavior_hint=hint, metavar=metavar)
+        return flag, Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], several], ()
+    if one.choices:
+        metavar = "{" + ",".join(map(str, one.choices)) + "}"
+        kind: Any = Literal[one.choices]
+        return (
+            flag,
+            Annotated[kind | None, tyro.conf.arg(help=one.help, help_behavior_hint=hint, metavar=metavar)],
+            None,
+        )
+    if int in one.kinds:
+        return flag, Annotated[int | None, WHOLE, described], None
+    if float in one.kinds:
+        return flag, Annotated[float | None, FRACTION, described], None
+    metavar = one.metavar or "TEXT"
+    return flag, Annotated[str | None, tyro.conf.arg(help=one.help, help_behavior_hint=hint, metavar=metavar)], None
+
+
+def given_settings(options: Iterable[Any]) -> dict[str, Any]:
+    """The settings that were given on the command line, by their names in a config."""
+    values = {f.name: getattr(group, f.name) for group in options for f in dataclasses.fields(group)}
+    every = {name: one for name, one in RUN_SETTINGS.items() if one.group}
+    for kind in ROOMS:
+        every |= {name: one for term in terms_of_room(kind).values() for name, one in term.settings.items()}
+    given: dict[str, Any] = {}
+    for name, one in every.items():
+        value = None if bool in one.kinds else values.get(one.flag or name)
+        if value not in (None, ()):
+            given[name] = value
+        for flag in [flag for flag in _switches(one) if values.get(flag)]:
+            if given.get(name, _switches(one)[flag]) != _switches(one)[flag]:
+                raise UserError(f"--{flag.replace('_', '-')} contradicts another flag: {name} can have one value.")
+            given[name] = _switches(one)[flag]
+    if "term_weight" in given:
+        given["term_weight"] = dict(map(_weight, given["term_weight"]))
+    return given
+
+
+def _weight(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise UserError(f"--term-weight is {text!r}, expected NAME=NUMBER, such as domain=0.5.") from None

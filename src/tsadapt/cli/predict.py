@@ -36,27 +36,21 @@ class Predict:
     device: str = "auto"
     """auto, cpu, cuda, …"""
 
-    def run(self) -> int:
+    def __call__(self) -> int:
         """Predict, and write the rows in their order."""
-        from tsadapt.data.open import open_dataset
         from tsadapt.errors import counted
-        from tsadapt.models.preprocessing import Reader
-        from tsadapt.runs.evaluate import predict_rows
-        from tsadapt.runs.model import load_model
-        from tsadapt.training.runtime import pick_device
+        from tsadapt.runs.model import load
 
-        device = pick_device(self.device)
-        saved = load_model(self.run_folder, device, self.use)
-        domain = open_dataset(self.data, saved.columns).test
+        model = load(self.run_folder, self.use, self.device, quiet=False)
+        domain = model.read(self.data)
         with _output(self.out) as file:  # before the work: a place that cannot be written is known at once
-            ready = Reader(saved.architecture, saved.eyes, device)(domain)
-            predictions = predict_rows(saved.model, ready.domain, device, saved.eyes, quiet=False)
-            errors = ready.unreadable | {ready.rows[row]: why for row, why in predictions.unreadable.items()}
+            predicted = model.outputs(domain)
+            errors = predicted.unreadable
             writer = csv.writer(file, lineterminator="\n")
-            extra = [f"p({name})" for name in saved.classes] if self.probabilities else []
+            extra = [f"p({name})" for name in model.classes] if self.probabilities else []
             error_column = ["error"] if domain.kind == "file" else []
             writer.writerow(["row", "class", "confidence", *extra, *error_column])
-            rows = iter(predictions.probabilities)
+            rows = iter(predicted.probabilities)
             for row in range(len(domain)):
                 name = domain.row_name(row)
                 if row in errors:
@@ -65,7 +59,7 @@ class Predict:
                 p = next(rows)
                 best = int(p.argmax())
                 more = [f"{value:.6g}" for value in p] if self.probabilities else []
-                writer.writerow([name, saved.classes[best], f"{p[best]:.6g}", *more, *("" for _ in error_column)])
+                writer.writerow([name, model.classes[best], f"{p[best]:.6g}", *more, *("" for _ in error_column)])
         if self.out is not None:
             print(f"{len(domain) - len(errors)} predictions written to {self.out}", file=sys.stderr)
         if errors:

@@ -29,12 +29,13 @@ class Select:
     out: Path | None = None
     """Folder for choice.json and scores.csv; nothing is written unless given."""
 
-    def run(self) -> int:
+    def __call__(self) -> int:
         """Score the runs, print the table, and write what was decided."""
         from tsadapt.errors import UserError
         from tsadapt.report.selection import print_choice
+        from tsadapt.runs.folder import SweepFolder
         from tsadapt.selection.select import check_selector, choose
-        from tsadapt.sweep.choice import read_candidates, reference_among, varying, write_choice
+        from tsadapt.sweep.choice import read_candidates, reference_among, setting_of, varying, write_choice
 
         if not self.runs:
             raise UserError("select needs runs, for example: tsadapt select runs/a runs/b --by consensus")
@@ -46,7 +47,8 @@ class Select:
         if self.out is not None:
             config = candidates[choice.chosen].config
             write_choice(
-                self.out, candidates, choice, {name: getattr(config, name) for name in varying(candidates)}, {}
+                self.out, candidates, choice, {name: setting_of(config, name) for name in varying(candidates)}, {}
             )
-            print(f"written: {self.out / 'choice.json'}, {self.out / 'scores.csv'}")
+            written = SweepFolder(self.out)
+            print(f"written: {written.choice_file}, {written.scores_file}")
         return 0

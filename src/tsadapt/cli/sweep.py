@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ import tyro
 
 from tsadapt.cli.fit import Fit
 from tsadapt.cli.options import Text, Whole, WholeNumber
-from tsadapt.config import RunConfig, read_config
+from tsadapt.config import RunConfig
 from tsadapt.errors import UserError, counted
 
 if TYPE_CHECKING:
@@ -47,32 +47,28 @@ class Sweep(Fit):
     no_guard: bool = False
     """Leave collapsed candidates in the race."""
 
-    def to_config(self) -> RunConfig:
+    def to_config(self, **defaults: Any) -> RunConfig:
         """The config that all runs share: TSA and a tenth of the source held out, unless told otherwise."""
-        base = super().to_config()
-        told = self.tsa or self.mi or self.source_term is not None or self.config is not None
-        if not told:
-            base = replace(base, source_term="tsa", mi=not self.no_mi)
-        if self.holdout is None and base.holdout == 0:
-            base = replace(base, holdout=0.1)
-        return base
+        given = self._file_settings() | self.given()
+        told = {"tsa", "mi", "source_term", "target_terms"} & {name for name, value in given.items() if value}
+        return super().to_config(holdout=0.1, **({} if told else {"tsa": True}), **defaults)
 
-    def run(self) -> int:
+    def __call__(self) -> int:
         """Train, choose, and say what was chosen."""
         base = self.to_config()
+        from tsadapt.objectives.objective import uses
         from tsadapt.report.selection import print_choice
+        from tsadapt.runs.folder import RunFolder, SweepFolder
         from tsadapt.selection.select import check_selector, choose
         from tsadapt.sweep.choice import read_candidates, reference_among, write_choice
-        from tsadapt.sweep.plan import PAPER_GRID, SOURCE_ONLY, Planned, parse_axes, used_by
+        from tsadapt.sweep.plan import PAPER_GRID, SOURCE_ONLY, Planned, parse_axes
 
         check_selector(self.by)
         self._check_flags()
-        given = self.grid or tuple(text for text in PAPER_GRID if used_by(base, text.partition("=")[0]))
+        given = self.grid or tuple(text for text in PAPER_GRID if uses(base, text.partition("=")[0]))
         axes = parse_axes(given)
-        for name in axes:
-            if getattr(self, name, None) not in (None, False, ()):
-                flag = f"--{name.replace('_', '-')} {getattr(self, name)}"
-                print(f"note: --grid sweeps {name}: {flag} is for source-only alone.", file=sys.stderr)
+        for name in [name for name in axes if name in self.given()]:
+            print(f"note: --grid sweeps {name}: the value given beside it is for source-only alone.", file=sys.stderr)
         out = self.out or Path("runs") / f"sweep-{_hash(base, given)}"
         _check_folder(out, base)
         reference = Planned.of(base, SOURCE_ONLY, out)
@@ -94,8 +90,9 @@ class Sweep(Fit):
         overrides = next(one.overrides for one in (*done, reference) if one.out == chosen)
         lost = {one.title: failed[one.out] for one in planned if one.out in failed}
         write_choice(out, candidates, choice, overrides, lost)
-        print(f"written: {out / 'choice.json'}, {out / 'scores.csv'}")
-        print(f"to train it on all of the source: tsadapt fit --config {chosen / 'config.toml'} --holdout 0")
+        sweep = SweepFolder(out)
+        print(f"written: {sweep.choice_file}, {sweep.scores_file}")
+        print(f"to train it on all of the source: tsadapt fit --config {RunFolder(chosen).config_file} --holdout 0")
         return 0
 
     def _check_flags(self) -> None:
@@ -110,8 +107,9 @@ class Sweep(Fit):
         self, base: RunConfig, axes: "Axes", reference: "Planned", out: Path
     ) -> "tuple[list[Planned], dict[Path, str]]":
         """Source-only first and by itself: it finds what is wrong with the data, and fills caches; then the others."""
+        from tsadapt.objectives.objective import uses
         from tsadapt.runs.fit import Interrupted
-        from tsadapt.sweep.plan import Planned, draw, grid, used_by
+        from tsadapt.sweep.plan import Planned, draw, grid
         from tsadapt.sweep.runner import How, run_all, train
         from tsadapt.sweep.search import Search
         from tsadapt.training.setup import check_choices
@@ -124,9 +122,8 @@ class Sweep(Fit):
         for one in planned:
             check_choices(one.config)
         for name in axes:
-            if not any(used_by(one.config, name) for one in planned or [Planned.of(base, {}, out)]):
-                needs = "--tsa" if name == "lambda0" else "--mi"
-                raise UserError(f"--grid sweeps {name}, but nothing uses it without {needs}.")
+            if not any(uses(one.config, name) for one in planned or [Planned.of(base, {}, out)]):
+                raise UserError(f"--grid sweeps {name}, but no term of these runs has such a setting.")
         study = Search(base, axes, out, self.storage) if search == "optuna" else None
         how = How(self.overwrite, self.tensorboard, self.keep_memory)
         try:
@@ -162,11 +159,13 @@ def _hash(base: RunConfig, grid: tuple[str, ...]) -> str:
 
 def _check_folder(out: Path, base: RunConfig) -> None:
     """Refuse a folder that holds something else, or a sweep of other data."""
+    from tsadapt.runs.folder import SweepFolder
+
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file, expected a folder.")
-    if out.exists() and any(out.iterdir()) and not ((out / "runs").is_dir() or (out / "optuna.db").exists()):
+    if out.exists() and any(out.iterdir()) and not SweepFolder(out).exists:
         raise UserError(f"{out} is not empty and holds no sweep: choose another --out.")
-    for path in sorted((out / "runs").glob("*/config.toml")):
-        there = read_config(path)
+    for run in SweepFolder(out).runs():
+        there = run.config
         if (there.source, there.target) != (base.source, base.target):
             raise UserError(f"{out} holds a sweep of {there.source} → {there.target}: choose another --out.")

@@ -16,7 +16,7 @@ def run_verb(verb: str, words: list[str]) -> int:
         args=words,
         prog=f"tsadapt {verb}",
         description=cleandoc(kind.__doc__),
-        config=(tyro.conf.FlagCreatePairsOff,),
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
     )
-    status: int = parsed.run()
+    status: int = parsed()
     return status

@@ -5,9 +5,10 @@ clf.predict(X_target)
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -17,20 +18,21 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
-from tsadapt.config import RunConfig, SourceTermName
+from tsadapt.config import RunConfig
 from tsadapt.data.loader import mixed
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError
 from tsadapt.estimator.domains import split_domains
-from tsadapt.models.build import Architecture, build
 from tsadapt.models.classifier import Classifier
-from tsadapt.objectives.methods import METHODS
+from tsadapt.models.networks import Architecture, build
+from tsadapt.objectives.base import METHODS
+from tsadapt.objectives.objective import check_objective, term_classes, with_settings
 from tsadapt.progress import StepProgress
-from tsadapt.selection.mixval import mix
+from tsadapt.runs.candidates import mixtures
+from tsadapt.runs.model import TrainedModel
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import VOTERS, choose
-from tsadapt.training.setup import class_prior
-from tsadapt.training.trainer import NotFiniteError, Training
+from tsadapt.training.trainer import NotFiniteError, Trainer
 
 __all__ = ["DomainAdaptationClassifier", "NoTargetWarning", "SourceOnlyWarning", "TSAClassifier"]
 
@@ -57,8 +59,8 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
     a source-only classifier, and says so.
 
     `fallback="source"` trains a source-only classifier beside it and keeps that one, with a warning, if the adapted one
-    has collapsed or the consensus of validators prefers it; `report_` holds what was decided. The other parameters are
-    those of `tsadapt fit`.
+    has collapsed or the consensus of validators prefers it; `report_` holds what was decided. `term_settings` are
+    further settings of the terms, by name: {"min_count": 5}. The other parameters are those of `tsadapt fit`.
 
     >>> rng = np.random.default_rng(0)
     >>> y = np.arange(90) % 3
@@ -70,12 +72,13 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012 (scikit-learn's name, and never changed)
         "method": [str],
-        "source_term": [StrOptions(set(get_args(SourceTermName)))],
-        "mi": ["boolean"],
+        "source_term": [str],
+        "target_terms": ["array-like"],
         "lambda0": [Interval(Real, 0, None, closed="left")],
         "beta": [Interval(Real, 0, None, closed="left")],
-        "class_prior": [str],
-        "term_weight": ["array-like"],
+        "class_prior": [str, dict],
+        "term_settings": [dict, None],
+        "term_weight": [dict, None],
         "bottleneck": [Interval(Integral, 1, None, closed="left"), None],
         "steps": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -91,13 +94,14 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
     def __init__(
         self,
         method: str = "source-only",
-        source_term: Literal["ce", "isda", "tsa", "sampled"] = "ce",
-        mi: bool = False,
+        source_term: str = "ce",
+        target_terms: Sequence[str] = (),
         *,
         lambda0: float = 0.25,
         beta: float = 0.1,
-        class_prior: str = "uniform",
-        term_weight: Sequence[str] = (),
+        class_prior: str | Mapping[str, float] = "uniform",
+        term_settings: Mapping[str, Any] | None = None,
+        term_weight: Mapping[str, float] | None = None,
         bottleneck: int | None = 256,
         steps: int = 1000,
         batch_size: int = 64,
@@ -111,10 +115,11 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
     ) -> None:
         self.method = method
         self.source_term = source_term
-        self.mi = mi
+        self.target_terms = target_terms
         self.lambda0 = lambda0
         self.beta = beta
         self.class_prior = class_prior
+        self.term_settings = term_settings
         self.term_weight = term_weight
         self.bottleneck = bottleneck
         self.steps = steps
@@ -148,20 +153,20 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         )
         target = Domain("the target", source.tensor[:1] if x_t is None else _tensor(x_t))
         try:
-            network = self._train(source, target, seed, adapt)
+            model = self._train(source, target, seed, adapt)
             self.report_: dict[str, Any] = {
                 "used": "adapted" if adapt else "source-only",
                 "why": "no comparison was asked for",
             }
             if adapt and self.fallback == "source":
-                network = self._compared(network, source, target, seed)
+                model = self._compared(model, source, target, seed)
         except (UserError, NotFiniteError) as error:
             raise ValueError(str(error)) from error
         # In float64 a row's prediction does not depend on its neighbours, to the last digit.
-        self.network_ = network.double()
+        self.model_ = replace(model, network=model.network.double())
         rows = _some_rows(len(source), seed)
         self.source_features_ = self._forward(source.tensor[rows].double().numpy())[0].astype(np.float32)
-        self._n_features_out = self.network_.dim
+        self._n_features_out = self.model_.network.dim
         self.n_iter_ = self.steps
         return self
 
@@ -216,50 +221,54 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         return x
 
     def _config(self, seed: int, adapt: bool) -> RunConfig:
-        chosen = (self.method, self.source_term, self.mi) if adapt else ("source-only", "ce", False)
-        return RunConfig(
-            "the source", "the target", method=chosen[0], source_term=chosen[1], mi=chosen[2], lambda0=self.lambda0,
-            beta=self.beta, class_prior=self.class_prior, term_weight=tuple(self.term_weight) if adapt else (),
-            network="linear" if self.bottleneck is None else "mlp", bottleneck=self.bottleneck, steps=self.steps,
-            batch_size=self.batch_size, target_batch_size=self.batch_size, lr=self.lr, weight_decay=self.weight_decay,
-            seed=seed, device=self.device,
+        base = RunConfig(
+            "the source", "the target", network="linear" if self.bottleneck is None else "mlp",
+            bottleneck=self.bottleneck, steps=self.steps, batch_size=self.batch_size, target_batch_size=self.batch_size,
+            lr=self.lr, weight_decay=self.weight_decay, seed=seed, device=self.device,
         )  # fmt: skip
+        if not adapt:
+            return base
+        settings: dict[str, Any] = {"lambda0": self.lambda0, "beta": self.beta, "class_prior": self.class_prior}
+        config = with_settings(
+            base, method=self.method, source_term=self.source_term, target_terms=tuple(self.target_terms),
+            term_weight=dict(self.term_weight or {}), **settings, **(self.term_settings or {}),
+        )  # fmt: skip
+        check_objective(config)
+        return config
 
-    def _train(self, source: Domain, target: Domain, seed: int, adapt: bool, fresh: bool = False) -> Classifier:
-        config = self._config(seed, adapt)
-        assert config.network is not None
+    def _train(self, source: Domain, target: Domain, seed: int, adapt: bool, fresh: bool = False) -> TrainedModel:
+        config, classes = self._config(seed, adapt), source.classes or ()
         heads = METHODS[config.method].heads
-        architecture = Architecture(
-            config.network, len(self.classes_), source.tensor.shape[1], config.bottleneck, heads
-        )
-        prior = class_prior(config.class_prior, source, source.classes or ())
+        inputs = source.tensor.shape[1]
+        architecture = Architecture(str(config.network), len(classes), inputs, config.bottleneck, heads)
+        for name, cls in term_classes(config).items():
+            cls.check_classes(config.settings.get(name, {}), classes)
         # The caller's generator is put back: what is random here is a function of random_state.
         with torch.random.fork_rng():
             torch.manual_seed(mixed(seed, 2))
-            model = build(architecture, source.tensor)
-            if self.warm_start and not fresh and hasattr(self, "network_"):
-                self._continue(model)
-            training = Training(config, model, source, target, prior)
-            training.fill_memory()
+            network = build(architecture, source.tensor)
+            if self.warm_start and not fresh and hasattr(self, "model_"):
+                self._continue(network)
+            trainer = Trainer(config, network, source, target)
+            trainer.fill_memory()
             with StepProgress(self.steps, quiet=not self.verbose) as progress:
-                for step in range(1, self.steps + 1):
-                    terms = training.step()
-                    progress.advance(step, terms if self.verbose and step % 50 == 0 else None)
-        return model.cpu().eval()
+                for logged in trainer.loop(log_every=50 if self.verbose else None):
+                    progress.advance(trainer.at, logged)
+        return TrainedModel(network.cpu().eval(), classes, architecture, rows_at_once=ROWS_AT_ONCE)
 
     def _continue(self, model: Classifier) -> None:
         """Start from the last fit's weights, if they are of the same shapes."""
-        state = self.network_.state_dict()
+        state = self.model_.network.state_dict()
         fresh = model.state_dict()
         if {k: v.shape for k, v in state.items()} != {k: v.shape for k, v in fresh.items()}:
             raise ValueError("warm_start: the features, classes or settings changed since the last fit.")
         model.load_state_dict({name: value.to(fresh[name].dtype) for name, value in state.items()})
 
-    def _compared(self, adapted: Classifier, source: Domain, target: Domain, seed: int) -> Classifier:
+    def _compared(self, adapted: TrainedModel, source: Domain, target: Domain, seed: int) -> TrainedModel:
         """The adapted network, or source-only if the consensus of validators keeps that."""
         plain = self._train(source, target, seed, adapt=False, fresh=True)  # a reference, whatever was before
         rows = _some_rows(len(source), seed)
-        choice = choose([_predictions(network, source.keep(rows), target) for network in (plain, adapted)], reference=0)
+        choice = choose([_predictions(model, source.keep(rows), target) for model in (plain, adapted)], reference=0)
         ranks = {name: choice.ranks[name] for name in VOTERS if not np.isnan(choice.scores[name]).any()}
         against = [name for name, rank in ranks.items() if rank[0] < rank[1]]
         speak_for = [name for name, rank in ranks.items() if rank[1] < rank[0]]
@@ -280,32 +289,32 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
             warnings.warn(text, SourceOnlyWarning, stacklevel=3)
         return plain if keep_source else adapted
 
-    @torch.no_grad()
     def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Features and logits of rows, in float64."""
-        parts = [self.network_(part) for part in torch.split(torch.from_numpy(np.ascontiguousarray(x)), ROWS_AT_ONCE)]
-        return torch.cat([f for f, _ in parts]).numpy(), torch.cat([z for _, z in parts]).numpy()
+        predicted = self.model_.forward(Domain("the rows", torch.from_numpy(np.ascontiguousarray(x))))
+        return predicted.features, predicted.logits
 
     def _weights(self) -> np.ndarray:
-        return _head_weights(self.network_)
+        return _head_weights(self.model_)
 
 
 class TSAClassifier(DomainAdaptationClassifier):
     """Transferable semantic augmentation with mutual information, on its own or on top of another method.
 
-    As `DomainAdaptationClassifier`, with source_term="tsa" and mi=True.
+    As `DomainAdaptationClassifier`, with source_term="tsa" and target_terms=("mi",).
     """
 
     def __init__(
         self,
         method: str = "source-only",
-        source_term: Literal["ce", "isda", "tsa", "sampled"] = "tsa",
-        mi: bool = True,
+        source_term: str = "tsa",
+        target_terms: Sequence[str] = ("mi",),
         *,
         lambda0: float = 0.25,
         beta: float = 0.1,
-        class_prior: str = "uniform",
-        term_weight: Sequence[str] = (),
+        class_prior: str | Mapping[str, float] = "uniform",
+        term_settings: Mapping[str, Any] | None = None,
+        term_weight: Mapping[str, float] | None = None,
         bottleneck: int | None = 256,
         steps: int = 1000,
         batch_size: int = 64,
@@ -318,9 +327,10 @@ class TSAClassifier(DomainAdaptationClassifier):
         verbose: int = 0,
     ) -> None:
         super().__init__(
-            method, source_term, mi, lambda0=lambda0, beta=beta, class_prior=class_prior, term_weight=term_weight,
-            bottleneck=bottleneck, steps=steps, batch_size=batch_size, lr=lr, weight_decay=weight_decay,
-            fallback=fallback, device=device, random_state=random_state, warm_start=warm_start, verbose=verbose,
+            method, source_term, target_terms, lambda0=lambda0, beta=beta, class_prior=class_prior,
+            term_settings=term_settings, term_weight=term_weight, bottleneck=bottleneck, steps=steps,
+            batch_size=batch_size, lr=lr, weight_decay=weight_decay, fallback=fallback, device=device,
+            random_state=random_state, warm_start=warm_start, verbose=verbose,
         )  # fmt: skip
 
 
@@ -338,19 +348,14 @@ def _tensor(x: np.ndarray) -> torch.Tensor:
     return rows
 
 
-@torch.no_grad()
-def _predictions(network: Classifier, source: Domain, target: Domain) -> Predictions:
+def _predictions(model: TrainedModel, source: Domain, target: Domain) -> Predictions:
     """What validators look at; nothing of the source is held out here."""
-    f_s, x_t = network(source.tensor)[0].numpy(), target.tensor
-    f_t, z_t = (part.numpy() for part in network(x_t))
-
-    def forward(a: np.ndarray, b: np.ndarray, share: float) -> np.ndarray:
-        mixed: np.ndarray = network(share * x_t[a] + (1 - share) * x_t[b])[1].numpy()
-        return mixed
-
+    on_source, on_target = model.forward(source), model.forward(target)
     none = np.zeros(0, dtype=np.int64)
-    return Predictions(f_s, f_t[:0], z_t[:0], none, f_t, z_t, _head_weights(network), mix(z_t.argmax(1), forward))
+    f_t, z_t = on_target.features, on_target.logits
+    mixed_rows = mixtures(model, target, on_target)
+    return Predictions(on_source.features, f_t[:0], z_t[:0], none, f_t, z_t, _head_weights(model), mixed_rows)
 
 
-def _head_weights(network: Classifier) -> np.ndarray:
-    return np.stack([layer.weight.detach().numpy() for layer in network.linear_layers])
+def _head_weights(model: TrainedModel) -> np.ndarray:
+    return np.stack([layer.weight.detach().numpy() for layer in model.network.linear_layers])

@@ -1,4 +1,4 @@
-"""Data made ready for a network: small images resized, photographs framed, or turned into features once and for all."""
+"""Preprocessing: data as a network takes it. Small images are resized; photographs are framed, or become features."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -12,16 +12,15 @@ from tsadapt.data.transforms import Framing, ImageShape, fit_images
 from tsadapt.data.types import Domain, Unreadable
 from tsadapt.errors import UserError, counted
 from tsadapt.models.backbones import Backbone
-from tsadapt.models.build import Architecture
-from tsadapt.models.digits import DIGIT_NETWORKS
 from tsadapt.models.features import extract
+from tsadapt.models.networks import NETWORKS, Architecture
 
-__all__ = ["Eyes", "Reader", "Ready"]
+__all__ = ["Prepared", "Preprocessing", "Reader"]
 
 
 @dataclass(frozen=True)
-class Eyes:
-    """How a model sees photographs: by which backbone, framed how; `ten_crop` averages over ten parts of each.
+class Preprocessing:
+    """How photographs reach a model: through which backbone, framed how; `ten_crop` averages over ten parts of each.
 
     A frozen backbone is no part of what is trained: the model takes its features. Otherwise the model contains it.
     """
@@ -33,7 +32,7 @@ class Eyes:
 
 
 @dataclass(frozen=True)
-class Ready:
+class Prepared:
     """A domain as the network takes it: `rows` of the one given, without the images that could not be read."""
 
     domain: Domain
@@ -43,37 +42,37 @@ class Ready:
 
 @dataclass(frozen=True)
 class Reader:
-    """Makes domains ready for a network of some architecture (and eyes, if it sees photographs)."""
+    """Prepares domains for a network of some architecture, photographs by its preprocessing."""
 
     architecture: Architecture
-    eyes: Eyes | None
+    preprocessing: Preprocessing | None
     device: torch.device
     workers: int | None = None
     quiet: bool = False
 
-    def __call__(self, domain: Domain) -> Ready:
+    def __call__(self, domain: Domain) -> Prepared:
         """The domain in the shape that the network takes; UserError if it is of another kind."""
-        if self.eyes is not None and domain.kind != "vector":
-            return self._seen(domain, self.eyes)
-        shape = image_shape(self.architecture)
+        if self.preprocessing is not None and domain.kind != "vector":
+            return self._photographs(domain, self.preprocessing)
+        shape = NETWORKS[self.architecture.network].takes
         if shape is not None:
             return self._small_images(domain, shape)
         if domain.kind != "vector":
             raise UserError(f"{domain.name} holds images, but this model was trained on feature vectors.")
-        if self.eyes is not None and not self.eyes.frozen:
+        if self.preprocessing is not None and not self.preprocessing.frozen:
             raise UserError(f"{domain.name} holds feature vectors, but this model was trained on images.")
         if domain.tensor.shape[1] != self.architecture.inputs:
             found = domain.tensor.shape[1]
             raise UserError(f"{domain.name} has {found} features a row, expected {self.architecture.inputs}.")
         return _all(domain)
 
-    def _seen(self, domain: Domain, eyes: Eyes) -> Ready:
+    def _photographs(self, domain: Domain, preprocessing: Preprocessing) -> Prepared:
         images = domain.x if isinstance(domain.x, Images) else ImageRows(domain.x)
-        if not eyes.frozen:
+        if not preprocessing.frozen:
             return _all(replace(domain, x=images))
         if not self.quiet:
-            _say(f"features of {domain.name}: {counted(len(images), 'image')}, {eyes.backbone.name} …")
-        features = extract(images, eyes.backbone, eyes.framing, self.device, self.workers, self.quiet)
+            _say(f"features of {domain.name}: {counted(len(images), 'image')}, {preprocessing.backbone.name} …")
+        features = extract(images, preprocessing.backbone, preprocessing.framing, self.device, self.workers, self.quiet)
         if not self.quiet:
             rate = f"{features.computed / max(features.seconds, 1e-9):.0f} images/s"
             before = f"{len(images) - features.computed:,} kept from before" if features.computed < len(images) else ""
@@ -81,7 +80,7 @@ class Reader:
             _say(f"features of {domain.name}: {'; '.join(filter(None, (before, now)))}")
         return _some(domain, features.rows, features.unreadable, features.x)
 
-    def _small_images(self, domain: Domain, shape: ImageShape) -> Ready:
+    def _small_images(self, domain: Domain, shape: ImageShape) -> Prepared:
         """Images for a digit network, in memory; files are decoded once."""
         if domain.kind == "vector":
             raise UserError(f"{domain.name} holds feature vectors, but this model was trained on images.")
@@ -98,27 +97,21 @@ class Reader:
         return _all(replace(domain, x=fit_images(domain.x, shape)))
 
 
-def image_shape(architecture: Architecture) -> ImageShape | None:
-    """The images a digit network takes; None for another."""
-    network = DIGIT_NETWORKS.get(architecture.network)
-    return None if network is None else ImageShape(network.channels, network.size, network.crop)
-
-
 def _fitted(image: torch.Tensor, shape: ImageShape) -> torch.Tensor:
     return fit_images(image[None], shape)[0]
 
 
-def _all(domain: Domain) -> Ready:
-    return Ready(domain, [*range(len(domain))], {})
+def _all(domain: Domain) -> Prepared:
+    return Prepared(domain, [*range(len(domain))], {})
 
 
-def _some(domain: Domain, rows: list[int], unreadable: Unreadable, x: torch.Tensor) -> Ready:
+def _some(domain: Domain, rows: list[int], unreadable: Unreadable, x: torch.Tensor) -> Prepared:
     """The rows of a domain that could be read, as `x`."""
     if not rows:
         reason = next(iter(unreadable.values()))
         raise UserError(f"None of the {len(domain)} images of {domain.name} can be read, the first because: {reason}.")
     kept = domain if not unreadable else domain.keep(rows)
-    return Ready(replace(kept, x=x, origin=domain.fingerprint()), rows, unreadable)
+    return Prepared(replace(kept, x=x, origin=domain.fingerprint()), rows, unreadable)
 
 
 def _say(text: str) -> None:

@@ -1,19 +1,43 @@
-"""The contract of a method. It names its transfer terms, and never calls backward, moves a tensor or reads a label.
+"""The contract of everything that is minimised: loss = source term + Σ target terms + the method's terms.
+
+Each is a class in a file of its own, in one of three rooms: source_terms/, target_terms/, methods/. It declares its
+settings, names its statistics, and gives tensors; it never calls backward, moves a tensor, reads a file or sees a
+target label. What must survive a restart is a parameter or a persistent buffer.
 
 Shapes: B samples of a domain, K features, C classes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
+import torch
 from torch import Tensor, nn
 
-from tsadapt.config import RunConfig
-from tsadapt.core import reversal_coefficient
+from tsadapt.core import FeatureMemory, IterativeMoments
 from tsadapt.registry import Registry
+from tsadapt.settings import Setting, declared_settings
 
-__all__ = ["METHODS", "Head", "Method", "Outputs", "Setting", "Step", "View"]
+__all__ = [
+    "METHODS",
+    "SOURCE_TERMS",
+    "TARGET_TERMS",
+    "ClassStatistics",
+    "Context",
+    "Head",
+    "Method",
+    "Outputs",
+    "SourceTerm",
+    "StatisticsRequest",
+    "Step",
+    "TargetTerm",
+    "Term",
+    "View",
+]
+
+ClassStatistics = FeatureMemory | IterativeMoments
+Estimator = Literal["memory", "iterative"]
+Domain = Literal["source", "target"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +67,9 @@ class Head:
 class Outputs:
     """What a step knows: both views (the target's only if something asked for it), the heads, progress = t/T.
 
-    `classify` gives the logits of every head for features (B, K) of the method's own making.
+    `classify` gives the logits of every head for features (B, K) of a term's own making. `statistics` finds the shared
+    statistics that a term asked for, by domain, estimator and head. `generator` gives the random numbers of this
+    forward pass, a function of the seed and the step.
     """
 
     source: View
@@ -51,26 +77,131 @@ class Outputs:
     heads: tuple[Head, ...]
     progress: float
     classify: Callable[[Tensor], tuple[Tensor, ...]]
+    statistics: Callable[[Domain, Estimator, int], ClassStatistics]
+    generator: Callable[[], torch.Generator]
 
     def both(self) -> tuple[View, View]:
-        """Source and target, for a method that needs both."""
+        """Source and target, for a term that needs both."""
         if self.target is None:
             raise ValueError("the target was not forwarded")
         return self.source, self.target
 
+    def labels(self) -> Tensor:
+        """The source's labels (B,)."""
+        assert self.source.labels is not None
+        return self.source.labels
+
 
 @dataclass(frozen=True)
-class Setting:
-    """What a method is made for: K features, C classes, the width of a discriminator, and the run's settings."""
+class Context:
+    """What a term is made for.
+
+    K features (`dim`), those of each head (`head_dims`), C classes and their names, the rows of both domains, the share
+    of each class among the source's labels (C,), the steps of the run, and the width of a discriminator.
+    """
 
     dim: int
-    classes: int
-    hidden: int
-    config: RunConfig
+    head_dims: tuple[int, ...]
+    classes: tuple[str, ...]
+    sizes: tuple[int, int]
+    source_share: Tensor
+    steps: int
+    discriminator_width: int
+
+
+@dataclass(frozen=True)
+class StatisticsRequest:
+    """Class-wise statistics that a term reads; terms that ask for the same share one object, written once a step.
+
+    `memory` keeps the latest feature of every row, `iterative` accumulates batch by batch. `covariance` says whether
+    the term uses the spread of the classes, or their means alone.
+    """
+
+    domain: Domain
+    estimator: Estimator = "memory"
+    covariance: bool = False
+
+
+class Term(nn.Module):
+    """A part of the objective. Its settings are annotated attributes:
+
+        beta: float = setting(0.1, "Weight of the term.", at_least=0)
+
+    and become attributes of each object. `paper` is where it comes from.
+    """
+
+    paper: ClassVar[str] = ""
+    settings: ClassVar[dict[str, Setting]] = {}
+    needs_target: bool = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = declared_settings(cls)
+        cls.settings = {**cls.settings, **own}
+        for name, one in own.items():
+            setattr(cls, name, one.default)
+
+    def __init__(self, context: Context, **settings: Any) -> None:
+        super().__init__()
+        self.context = context
+        for name, value in settings.items():
+            if name not in self.settings:
+                raise TypeError(f"{type(self).__name__} has no setting {name!r}")
+            setattr(self, name, value)
+
+    @classmethod
+    def resolved(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Its settings as a config keeps them: what a user named (a file, say) replaced by what it stands for."""
+        return settings
+
+    @classmethod
+    def check_classes(cls, settings: dict[str, Any], classes: tuple[str, ...]) -> None:
+        """Refuse settings that do not fit the classes of the source, before anything is trained."""
+
+    def statistics(self) -> list[StatisticsRequest]:
+        """The class-wise statistics that it reads."""
+        return []
+
+    def describe(self, out: Outputs) -> Mapping[str, float | list[float]]:
+        """What is worth logging beside the loss."""
+        return {}
+
+    def notes(self) -> list[str]:
+        """What a user should know before she waits for a result, by the source alone."""
+        return []
+
+    def remarks(self, predicted_share: Tensor) -> list[str]:
+        """What a user should know of the result, by the share of each class (C,) among the target's predictions."""
+        return []
+
+
+class SourceTerm(Term):
+    """A loss of labelled source features, in place of the cross-entropy: one value for each head, summed."""
+
+    needs_target = False
+
+    def forward(self, out: Outputs) -> Tensor:
+        """The loss, summed over the heads."""
+        return torch.stack([self.of_head(i, head, out) for i, head in enumerate(out.heads)]).sum()
+
+    def of_head(self, i: int, head: Head, out: Outputs) -> Tensor:
+        """The loss of head i."""
+        raise NotImplementedError(f"{type(self).__name__} has no loss")
+
+
+class TargetTerm(Term):
+    """A loss of unlabelled target features or predictions, with its weight in it."""
+
+    def forward(self, out: Outputs) -> Tensor:
+        """The loss, ready to be summed with the others."""
+        raise NotImplementedError(f"{type(self).__name__} has no loss")
 
 
 class Step(Protocol):
-    """What an alternating method may do within one iteration; memories and schedules advance once, whatever it does."""
+    """What an alternating method may do within one iteration; statistics and schedules advance once, whatever it does.
+
+    A method that names `phases` has an optimizer for each, with its own momentum, saved and resumed with the run.
+    """
 
     extractor: nn.Module
     heads: nn.Module
@@ -79,30 +210,30 @@ class Step(Protocol):
         """The batch of this iteration through the network as it is now."""
 
     def source(self, out: Outputs) -> dict[str, Tensor]:
-        """The source term and mutual information."""
+        """The source term and the target terms, by name."""
 
-    def minimize(self, terms: dict[str, Tensor], only: Iterable[nn.Module] | None = None) -> None:
-        """One optimizer step on the sum of the terms; with `only`, the parameters of all other modules stay."""
+    def minimize(
+        self, terms: dict[str, Tensor], only: Iterable[nn.Module] | None = None, phase: str | None = None
+    ) -> None:
+        """One optimizer step on the sum of the terms.
+
+        With `only`, the parameters of all other modules stay; with `phase`, the optimizer of that phase takes the step.
+        """
 
 
-class Method(nn.Module):
-    """A method of adaptation: named transfer terms on top of any source term.
+class Method(Term):
+    """What brings the two domains together: named terms beside any source term and any target terms.
 
-    `terms` are their names, `paper` where they come from. `needs_target` says whether the target must be forwarded,
-    `heads` how many heads the network has. What must survive a restart is a parameter or a persistent buffer.
+    `terms` are their names, `heads` how many heads the network has, and `phases` the names of an alternating method's
+    optimizers.
     """
 
     terms: ClassVar[tuple[str, ...]] = ()
-    paper: ClassVar[str] = ""
-    needs_target: ClassVar[bool] = True
     heads: ClassVar[int] = 1
-
-    def __init__(self, setting: Setting) -> None:
-        super().__init__()
-        self.setting = setting
+    phases: ClassVar[tuple[str, ...]] = ()
 
     def losses(self, out: Outputs) -> dict[str, Tensor]:
-        """The transfer terms, each ready to be summed."""
+        """The method's terms, each ready to be summed."""
         raise NotImplementedError(f"{type(self).__name__} has no losses")
 
     def update(self, step: Step) -> None:
@@ -110,15 +241,7 @@ class Method(nn.Module):
         out = step.forward()
         step.minimize({**step.source(out), **self.losses(out)})
 
-    def describe(self, out: Outputs) -> dict[str, float]:
-        """What is worth logging beside the terms."""
-        return {}
 
-    def reversal(self, out: Outputs) -> float:
-        """α of the reversed gradient, by progress or by iteration."""
-        config = self.setting.config
-        gain = 10.0 if config.reversal == "progress" else 10.0 * (config.steps or 0) / 10_000
-        return reversal_coefficient(out.progress, gain)
-
-
-METHODS: Registry[type[Method]] = Registry("method")
+SOURCE_TERMS: Registry[type[SourceTerm]] = Registry("source term", "tsadapt.objectives.source_terms")
+TARGET_TERMS: Registry[type[TargetTerm]] = Registry("target term", "tsadapt.objectives.target_terms")
+METHODS: Registry[type[Method]] = Registry("method", "tsadapt.objectives.methods")

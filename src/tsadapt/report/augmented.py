@@ -3,7 +3,6 @@
 Training never draws an augmented feature; these are drawn only to be looked at. Shapes: N rows of K features, B labels.
 """
 
-import json
 import math
 import textwrap
 from dataclasses import dataclass
@@ -14,17 +13,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tsadapt.config import RunConfig, read_config
+from tsadapt.config import RunConfig
 from tsadapt.core import FeatureMemory
 from tsadapt.data.images import Images, UnreadableImageError
 from tsadapt.data.loader import seeded
 from tsadapt.data.open import open_dataset
 from tsadapt.data.types import Domain, match_labels
 from tsadapt.errors import UserError
+from tsadapt.objectives.objective import full_settings
 from tsadapt.report.figures import as_pixels, pyplot, write_figure
-from tsadapt.runs.evaluate import predict_rows
+from tsadapt.runs.folder import RunFolder
 from tsadapt.runs.kept_memory import load_memory
-from tsadapt.runs.model import SavedModel, load_model
+from tsadapt.runs.model import TrainedModel, load
 from tsadapt.training.setup import Task, make_task
 
 __all__ = [
@@ -51,7 +51,7 @@ def neighbours_of_run(run: "Path | AugmentedRun", beside: Path, strength: float 
     config, task, f_s, f_t, augmenter = scene.config, scene.task, scene.f_s, scene.f_t, scene.augmenter
     source, target = scene.source, scene.target
     pictures = [_Pictures(open_dataset(n).train, d) for n, d in ((config.source, source), (config.target, target))]
-    strength = config.lambda0 if strength is None else strength
+    strength = run_settings(config)["lambda0"] if strength is None else strength
     assert source.y is not None
     rows, labels = rows_of_each_class(source.y, len(task.classes), OF_CLASS, config.seed)
     shift, spread = augmenter.directions(labels, seeded(config.seed, 30))
@@ -95,7 +95,7 @@ class AugmentedRun:
 
     config: RunConfig
     task: Task
-    saved: SavedModel
+    model: TrainedModel
     source: Domain
     target: Domain
     f_s: Tensor
@@ -103,16 +103,19 @@ class AugmentedRun:
     augmenter: "Augmenter"
 
 
-def augmented_run(run: Path) -> AugmentedRun:
+def run_settings(config: RunConfig) -> dict[str, Any]:
+    """The settings of the run's source term: λ0, whether there is a shift and a covariance."""
+    return full_settings(config)[config.source_term]
+
+
+def augmented_run(path: Path) -> AugmentedRun:
     """What is needed to look at the augmented features of a run that has kept its memory."""
-    if not (run / "config.toml").is_file():
-        raise UserError(f"No run at {run}: expected the folder that fit wrote (its --out).")
-    config = read_config(run / "config.toml")
-    memories = load_memory(run)
-    task, saved = make_task(config), load_model(run, torch.device("cpu"))
-    if saved.architecture.heads > 1:
+    run = RunFolder(path)
+    config, memories = run.config, load_memory(run)
+    task, model = make_task(config), load(path, device="cpu")
+    if model.architecture.heads > 1:
         raise UserError(
-            f"{config.method} has {saved.architecture.heads} heads, each with features of its own: this is for one."
+            f"{config.method} has {model.architecture.heads} heads, each with features of its own: this is for one."
         )
     for domain, memory in zip((task.source.train, task.target.train), memories, strict=True):
         if len(domain) != memory.size:
@@ -121,17 +124,16 @@ def augmented_run(run: Path) -> AugmentedRun:
             )
     _check_data(run, task)
     (source, f_s, of_source), (target, f_t, of_target) = (
-        _evaluated(saved, d, m) for d, m in zip((task.source.train, task.target.train), memories, strict=True)
+        _evaluated(model, d, m) for d, m in zip((task.source.train, task.target.train), memories, strict=True)
     )
-    augmenter = Augmenter(of_source, of_target, config.mean_shift, config.covariance != "none", config.min_count)
-    return AugmentedRun(config, task, saved, source, target, f_s, f_t, augmenter)
+    given = run_settings(config)
+    augmenter = Augmenter(of_source, of_target, given["mean_shift"], given["covariance"] != "none", given["min_count"])
+    return AugmentedRun(config, task, model, source, target, f_s, f_t, augmenter)
 
 
-def _check_data(run: Path, task: Task) -> None:
+def _check_data(run: RunFolder, task: Task) -> None:
     """The rows are those that the run was trained on."""
-    path = run / "manifest.json"
-    if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))["data"]
+    if before := run.manifest.get("data"):
         for role, domain in (("source", task.source.train), ("target", task.target.train)):
             if before[role]["train"] != domain.fingerprint():
                 raise UserError(f"{domain.name} changed since the run was trained: the memory is of other rows.")
@@ -139,9 +141,9 @@ def _check_data(run: Path, task: Task) -> None:
             raise UserError(f"{task.source.train.name} has other labels than when the run was trained.")
 
 
-def _evaluated(saved: SavedModel, domain: Domain, memory: FeatureMemory) -> tuple[Domain, Tensor, FeatureMemory]:
+def _evaluated(model: TrainedModel, domain: Domain, memory: FeatureMemory) -> tuple[Domain, Tensor, FeatureMemory]:
     """The rows that can be read, their features, and a memory of these under the labels that it had."""
-    predicted = predict_rows(saved.model, domain, torch.device("cpu"), saved.eyes)
+    predicted = model.forward(domain)
     if len(predicted.rows) < len(domain):
         domain = domain.keep(predicted.rows)
     features, labels = torch.from_numpy(predicted.features), memory.labels[torch.tensor(predicted.rows)]

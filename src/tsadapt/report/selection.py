@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tsadapt.errors import counted
 from tsadapt.selection.select import CONSENSUS, VOTERS, Choice, oracle_judgement
-from tsadapt.sweep.choice import Candidate, oracle_accuracies, reference_among, varying
+from tsadapt.sweep.choice import Candidate, oracle_accuracies, reference_among, setting_of, varying
 
 __all__ = ["print_choice"]
 
@@ -57,10 +57,14 @@ def _names(candidates: Sequence[Candidate]) -> list[str]:
     settings, several = varying(others), len({c.step for c in candidates}) > 1
     names = []
     for i, c in enumerate(candidates):
-        words = [f"{name} {getattr(c.config, name)}" for name in settings]
+        words = [f"{name} {_shown(setting_of(c.config, name))}" for name in settings]
         words = ["source-only"] if i == reference else words or [str(c.run)]
         names.append(", ".join([*words, *([f"step {c.step}"] if several else [])]))
     return names
+
+
+def _shown(value: object) -> str:
+    return "–" if value is None else " + ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
 def _candidates(names: list[str], choice: Choice, accuracies: np.ndarray | None) -> Table:

@@ -6,7 +6,7 @@
 import re
 from pathlib import Path
 
-from tsadapt.objectives.methods import METHODS
+from tsadapt.objectives.base import METHODS
 from tsadapt.selection import VALIDATORS
 from tsadapt.selection.select import CONSENSUS, CONSENSUS_FAILS, CONSENSUS_WHAT
 

@@ -1,103 +1,26 @@
-"""What a trained network does on a domain. Target labels exist here and after, and nowhere before.
+"""What predictions are worth. Target labels exist here and after, and nowhere before.
 
-Shapes: N rows, K features, C classes.
+Shapes: N rows, C classes.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from tsadapt.data.image_loader import grouped, image_pass, workers_here
-from tsadapt.data.images import Images
-from tsadapt.data.transforms import evaluation_transform
-from tsadapt.data.types import Domain, Unreadable, match_labels
-from tsadapt.errors import UserError
-from tsadapt.models.classifier import Classifier
-from tsadapt.models.preprocessing import Eyes
-from tsadapt.progress import StepProgress
-from tsadapt.training.runtime import autocast
+from tsadapt.data.types import Domain, match_labels
+from tsadapt.runs.model import Predicted
 
-__all__ = ["Predicted", "calibration_error", "predict_rows", "score"]
-
-ROWS_AT_ONCE = 512
-IMAGES_AT_ONCE = 16
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """Features (N, K) and logits (N, C) of the rows of a domain, as float32 arrays.
-
-    `rows` are the numbers of the rows in the domain, and `unreadable` those that are left out, with the reason.
-    """
-
-    features: np.ndarray
-    logits: np.ndarray
-    rows: list[int]
-    unreadable: Unreadable
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        """softmax(logits), (N, C)."""
-        return torch.from_numpy(self.logits).double().softmax(1).numpy()
-
-
-def predict_rows(
-    model: Classifier,
-    domain: Domain,
-    device: torch.device,
-    eyes: Eyes | None = None,
-    workers: int | None = None,
-    quiet: bool = True,
-) -> Predicted:
-    """Features and logits of a domain that was made ready, in evaluation mode and float32.
-
-    Images are framed by `eyes`; over ten crops of an image, features and logits are averaged.
-    """
-    model.eval()
-    features, logits, rows = list[Tensor](), list[Tensor](), list[int]()
-    unreadable: Unreadable = {}
-    if isinstance(domain.x, Images):
-        assert eyes is not None
-        view, at_least = evaluation_transform(eyes.framing, eyes.ten_crop), 2 * eyes.framing.resize
-        groups, count = grouped(range(len(domain)), IMAGES_AT_ONCE), workers_here(workers, len(domain))
-        with StepProgress(len(domain), 0, quiet, "image") as progress:
-            for some in image_pass(domain.x, groups, view, at_least, count):
-                if some.rows:
-                    f, z = _forward(model, some.x.flatten(0, -4), device)
-                    features.append(f.view(len(some.rows), -1, f.shape[1]).mean(1))
-                    logits.append(z.view(len(some.rows), -1, z.shape[1]).mean(1))
-                rows += some.rows
-                unreadable |= some.unreadable
-                progress.advance(progress.done + len(some.rows) + len(some.unreadable))
-        if not rows:
-            raise UserError(f"None of the {len(domain)} images of {domain.name} can be read.")
-    else:
-        rows = [*range(len(domain))]
-        for x in torch.split(domain.x, ROWS_AT_ONCE):
-            f, z = _forward(model, x, device)
-            features.append(f)
-            logits.append(z)
-    return Predicted(torch.cat(features).numpy(), torch.cat(logits).numpy(), rows, unreadable)
-
-
-@torch.no_grad()
-def _forward(model: Classifier, x: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    with autocast(device, "fp32"):
-        f, z = model(x.to(device))
-    return f.float().cpu(), z.float().cpu()
+__all__ = ["calibration_error", "score"]
 
 
 def score(predictions: Predicted, domain: Domain, classes: tuple[str, ...]) -> dict[str, Any]:
-    """What can be said of predictions: shares of the classes always, accuracies where the domain has labels.
+    """Metrics of predictions: shares of the classes always, accuracies where the domain has labels.
 
     A row whose class the network does not know counts as an error, and its class is named.
     """
     domain = domain.keep(predictions.rows) if predictions.unreadable else domain
     guess = predictions.logits.argmax(1)
-    said: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "data": domain.name,
         "split": domain.split,
         "rows": len(domain),
@@ -106,7 +29,7 @@ def score(predictions: Predicted, domain: Domain, classes: tuple[str, ...]) -> d
         ),
     }
     if domain.y is None:
-        return said
+        return metrics
     labels, strange = match_labels(domain, classes)
     y = labels.numpy()
     confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
@@ -115,7 +38,7 @@ def score(predictions: Predicted, domain: Domain, classes: tuple[str, ...]) -> d
     per_class = {c: float(confusion[i, i] / totals[i]) for i, c in enumerate(classes) if totals[i]}
     # A class the network has never heard of is a class all the same, with nothing right.
     mean_class = sum(per_class.values()) / max(len(per_class) + len(strange), 1)
-    said |= {
+    metrics |= {
         "accuracy": float((guess == y).mean()),
         "mean_class_accuracy": mean_class,
         "per_class_accuracy": per_class,
@@ -124,7 +47,7 @@ def score(predictions: Predicted, domain: Domain, classes: tuple[str, ...]) -> d
         "unknown_classes": strange,
         "unknown_rows": int((y < 0).sum()),
     }
-    return said
+    return metrics
 
 
 def calibration_error(probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
@@ -135,6 +58,6 @@ def calibration_error(probabilities: np.ndarray, labels: np.ndarray, bins: int =
     """
     confidence = probabilities.max(1)
     right = probabilities.argmax(1) == labels
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
-    error = sum(abs(right[place == b].sum() - confidence[place == b].sum()) for b in range(bins))
+    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
+    error = sum(abs(right[bin_of == b].sum() - confidence[bin_of == b].sum()) for b in range(bins))
     return float(error / len(labels))

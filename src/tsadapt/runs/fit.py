@@ -1,7 +1,6 @@
-"""A run as a folder: trained, resumed or found done; evaluated at its end."""
+"""A run: trained, resumed or found done in its folder, and evaluated at its end."""
 
 import contextlib
-import json
 import platform
 import sys
 from collections.abc import Callable
@@ -13,27 +12,25 @@ import numpy as np
 import torch
 
 from tsadapt.config import RunConfig
-from tsadapt.data.loader import mixed
-from tsadapt.data.types import Domain
+from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
-from tsadapt.files import number, write_json
-from tsadapt.models.build import build
+from tsadapt.files import number
+from tsadapt.objectives.objective import full_settings, with_settings
 from tsadapt.progress import StepProgress
 from tsadapt.runs import checkpoint
-from tsadapt.runs.candidates import Candidates, predictions_file
-from tsadapt.runs.evaluate import Predicted, score
-from tsadapt.runs.folder import check_place, claim, held
-from tsadapt.runs.kept_memory import keep_memory_of, save_memory
-from tsadapt.runs.model import SavedModel, save_model
+from tsadapt.runs.candidates import Candidates
+from tsadapt.runs.evaluate import score
+from tsadapt.runs.folder import RunFolder
+from tsadapt.runs.kept_memory import NONE, keep_memory_of, save_memory
+from tsadapt.runs.model import Predicted, TrainedModel, load
 from tsadapt.runs.records import Records
 from tsadapt.selection.density import proxy_a_distance
 from tsadapt.selection.select import CONSENSUS
-from tsadapt.training.runtime import keep_freed_memory
-from tsadapt.training.setup import Task, make_task, uneven
-from tsadapt.training.signals import Stop, stop_signals
-from tsadapt.training.trainer import NotFiniteError, Training
+from tsadapt.training.runtime import Stop, keep_freed_memory, stop_signals
+from tsadapt.training.setup import Task, make_task, make_trainer
+from tsadapt.training.trainer import NotFiniteError, Trainer
 
-__all__ = ["Interrupted", "fit", "make_training", "versions"]
+__all__ = ["Interrupted", "fit", "train_run", "versions"]
 
 
 class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
@@ -45,6 +42,31 @@ class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
 
 
 def fit(
+    source: Any,
+    target: Any,
+    *,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    quiet: bool = True,
+    tensorboard: bool = False,
+    keep_memory: bool = False,
+    **settings: Any,
+) -> TrainedModel:
+    """Train on a labelled source and an unlabelled target, as `tsadapt fit` does; the trained model.
+
+    `source` and `target` are what the command takes (paths and names), or arrays, DataFrames, (X, y). `settings` are
+    the command's: tsa=True, method="cdan+e", lambda0=0.5, steps=1000, seed=0, … The run is a folder, `out` (runs/HASH
+    unless given): the same call resumes it, or finds it done. `model.metrics` has what came out.
+    """
+    config = with_settings(RunConfig(str(source), str(target)), _say, **settings)
+    folder, _ = train_run(
+        config, None if out is None else Path(out), overwrite=overwrite, quiet=quiet, tensorboard=tensorboard,
+        keep_memory=keep_memory,
+    )  # fmt: skip
+    return load(folder, device=config.device, quiet=quiet)
+
+
+def train_run(
     config: RunConfig,
     out: Path | None = None,
     *,
@@ -52,74 +74,71 @@ def fit(
     quiet: bool = False,
     tensorboard: bool = False,
     keep_memory: bool = False,
-    watch: Callable[[Training], None] | None = None,
+    watch: Callable[[Trainer], None] | None = None,
+    data: tuple[Dataset, Dataset] | None = None,
 ) -> tuple[Path, dict[str, Any]]:
-    """Train what the config says into the folder `out` (runs/HASH unless told); the folder, and its metrics.
+    """Train what the config says into the folder `out` (runs/HASH unless given); the folder, and its metrics.
 
     A folder with the same config is resumed, or found done; one with another config is refused unless `overwrite`.
-    `watch` is called with the training after every logged step, and must leave it as it is. `keep_memory` writes TSA's
-    memory of both domains into the folder, also of a run that is done.
+    `watch` is called with the trainer after every logged step, and must leave it as it is. `keep_memory` writes the
+    memory of both domains into the folder, also of a run that is done. `data` are datasets in memory.
     """
-    if keep_memory and (config.source_term == "ce" or config.estimator != "memory"):
-        raise UserError("there is no memory to keep: --keep-memory is for --tsa with --estimator memory.")
+    config = with_settings(config)
+    if keep_memory and not _has_memory(config):
+        raise UserError(NONE)
     if out is not None:
-        check_place(out, config, overwrite)
-    task = make_task(config, _say, quiet)
+        RunFolder(out).check(config, overwrite)
+    task = make_task(config, _say, quiet, data)
     config = task.config
-    out = out or Path("runs") / config.hash()
+    run = RunFolder(out or Path("runs") / config.hash())
     manifest = _manifest(task)
     with contextlib.ExitStack() as alone:
-        if (out / "config.toml").exists():  # before anything of it is touched
-            alone.enter_context(held(out))
-            claim(out, config, manifest, overwrite)
+        if run.exists:  # before anything of it is touched
+            alone.enter_context(run.lock())
+            run.claim(config, manifest, overwrite)
         else:
-            claim(out, config, manifest, overwrite)
-            alone.enter_context(held(out))
+            run.claim(config, manifest, overwrite)
+            alone.enter_context(run.lock())
         if not quiet:
-            sizes = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
-            objective = " + ".join([config.method, config.source_term, *(["mi"] if config.mi else [])])
-            _say(f"{sizes}, {len(task.classes)} classes, network {_network(task)}, {objective}, {config.steps} steps")
-        done = out / "metrics.json"
-        if done.exists():
-            metrics: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+            _say(_headline(task))
+        if run.done:
+            metrics = run.metrics
             if metrics["judged_by"] == _judged_by(task):
                 if keep_memory:
-                    keep_memory_of(out)
-                _say(f"done already: {out}")
-                return out, metrics
+                    keep_memory_of(run)
+                _say(f"done already: {run.path}")
+                return run.path, metrics
             # Trained, but judged by other labels than are here now: only the last part is done again.
-            done.unlink()
-        write_json(out / "manifest.json", manifest)
-        return out, _fit(task, out, quiet, tensorboard, keep_memory, watch)
+            run.metrics_file.unlink()
+        run.write_manifest(manifest)
+        return run.path, _train_and_finish(task, run, quiet, tensorboard, keep_memory, watch)
 
 
-def _fit(
-    task: Task,
-    out: Path,
-    quiet: bool,
-    tensorboard: bool,
-    keep_memory: bool,
-    watch: Callable[[Training], None] | None,
-) -> dict[str, Any]:
+def _train_and_finish(
+    task: Task, run: RunFolder, quiet: bool, tensorboard: bool, keep_memory: bool,
+    watch: Callable[[Trainer], None] | None,
+) -> dict[str, Any]:  # fmt: skip
     """Train from the last checkpoint, or from the beginning, to the end; the metrics."""
     keep_freed_memory()
-    training = make_training(task)
-    resumed = _resume(training, out)
-    records = Records(out / "records.jsonl", upto=training.at)
-    tracker = _tracker(out, training.at) if tensorboard else None
-    candidates = Candidates(task, out, training.at, quiet)
+    trainer = make_trainer(task)
+    for note in [note for term in trainer.objective for note in term.notes()]:
+        _say(f"note: {note}")
+    resumed = _resume(trainer, run)
+    records = Records(run.records_file, upto=trainer.at)
+    tracker = _tracker(run, trainer.at) if tensorboard else None
+    candidates = Candidates(task, trainer, run, quiet)
     try:
-        if not resumed and training.source_term.needs_statistics:
+        if not resumed and trainer.statistics.memories:
             if not quiet:
-                _say("one pass over both domains fills the memory …")
-            training.fill_memory()  # a Ctrl-C in here stops at once: there is nothing to save yet
-        with stop_signals() as stop, StepProgress(training.steps, training.at, quiet) as progress:
-            _train(training, out, records, candidates, progress, stop, tracker, watch)
+                _say("filling the memory: one pass over both domains …")
+            trainer.fill_memory()  # a Ctrl-C in here stops at once: there is nothing to save yet
+        with stop_signals() as stop, StepProgress(trainer.steps, trainer.at, quiet) as progress:
+            _train(trainer, run, records, candidates, progress, stop, tracker, watch)
         if keep_memory:
-            save_memory(out, training.source_term)
-        if not predictions_file(out, training.at).exists():  # trained to its end by an older version
-            candidates.take(training)
-        return _finish(task, training, candidates, out)
+            save_memory(run, trainer.objective)
+        if not run.predictions_file(trainer.at).exists():  # stopped between its last step and its predictions
+            candidates.take()
+        return _finish(task, trainer, candidates, run)
     finally:
         records.close()
         candidates.close()
@@ -128,111 +147,104 @@ def _fit(
 
 
 def _train(
-    training: Training,
-    out: Path,
+    trainer: Trainer,
+    run: RunFolder,
     records: Records,
     candidates: Candidates,
     progress: StepProgress,
     stop: Stop,
     tracker: Any,
-    watch: Callable[[Training], None] | None,
+    watch: Callable[[Trainer], None] | None,
 ) -> None:
     """Step until the end; log and save on the way."""
-    config, folder = training.config, out / "checkpoints"
-    named: set[str] = set()
-    while training.at < training.steps:
-        at = training.at + 1
-        log = at % config.log_every == 0 or at in (1, training.steps)
+    config, named = trainer.config, set[str]()
+    loop = trainer.loop(config.log_every)
+    while trainer.at < trainer.steps:
         try:
-            said = training.step(describe=log)
-            stopping = stop.asked  # looked at once, so that what is said is what was saved
-            save = stopping or at % config.checkpoint_every == 0 or at == training.steps
-            state = training.state() if save else None
+            logged = next(loop)
+            at, stopping = trainer.at, stop.asked  # looked at once, so that what is said is what was saved
+            save = stopping or at % config.checkpoint_every == 0 or at == trainer.steps
+            state = trainer.state() if save else None
         except NotFiniteError as error:
             raise UserError(
-                f"{error} The run is stopped; a good checkpoint, if there was one, is kept in {folder}. A smaller --lr"
+                f"{error} The run is stopped; the last good checkpoint, if any, is in {run.checkpoints}. A smaller --lr"
                 " or --lambda0 usually helps."
             ) from error
-        if log:
-            records.append({"step": at, **said})
+        if logged is not None:
+            records.append({"step": at, **logged})
             if watch is not None:
-                watch(training)
+                watch(trainer)
             if tracker is not None:
-                for name, value in said.items():
+                for name, value in logged.items():
                     if isinstance(value, int | float):
                         tracker.add_scalar(name, value, at)
-        progress.advance(at, said if log else None)
-        for name in [name for name in training.unreadable if name not in named]:
+        progress.advance(at, logged)
+        for name in [name for name in trainer.unreadable if name not in named]:
             named.add(name)
-            _say_unreadable(name, training.unreadable[name])
+            _say_unreadable(name, trainer.unreadable[name])
         if at in candidates.steps:
-            candidates.take(training)
+            candidates.take()
         if state is not None:
-            checkpoint.save(folder, at, state)
-        if stopping and at < training.steps:
-            raise Interrupted(at, out)
+            checkpoint.save(run.checkpoints, at, state)
+        if stopping and at < trainer.steps:
+            raise Interrupted(at, run.path)
 
 
-def make_training(task: Task) -> Training:
-    """The training of a task, before its first step."""
-    config = task.config
-    source = task.source.train
-    torch.manual_seed(mixed(config.seed, 2))
-    backbone = task.eyes.backbone if task.eyes is not None and not task.eyes.frozen else None
-    model = build(task.architecture, source.tensor if source.kind == "vector" else None, backbone)
-    return Training(config, model, source, task.target.train.unlabelled(), task.prior, task.views())
+def _headline(task: Task) -> str:
+    """One line on what is about to happen."""
+    config, preprocessing = task.config, task.preprocessing
+    network = str(config.network)
+    if preprocessing is not None:
+        network = f"{preprocessing.backbone.name} ({'frozen' if preprocessing.frozen else 'trained'}) + {network}"
+    rows = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
+    objective = " + ".join((config.source_term, *config.target_terms, config.method))
+    return f"{rows}, {len(task.classes)} classes, network {network}, {objective}, {config.steps} steps"
 
 
-def _network(task: Task) -> str:
-    if task.eyes is None:
-        return str(task.config.network)
-    return f"{task.eyes.backbone.name} ({'frozen' if task.eyes.frozen else 'trained'}) + {task.config.network}"
+def _has_memory(config: RunConfig) -> bool:
+    return any(values.get("estimator") == "memory" for values in full_settings(config).values())
 
 
-def _resume(training: Training, out: Path) -> bool:
+def _resume(trainer: Trainer, run: RunFolder) -> bool:
     """Go back to the newest whole checkpoint, if there is one."""
-    found, damaged = checkpoint.latest(out / "checkpoints")
+    found, damaged = checkpoint.latest(run.checkpoints)
     for path in damaged:
-        _say(f"damaged checkpoint passed over: {path}")
+        _say(f"damaged checkpoint skipped: {path}")
         path.unlink()
     if found is None:
         return False
     step, state = found
-    training.load(state)
+    trainer.load(state)
     _say(f"resumed at step {step}")
     return True
 
 
-def _finish(task: Task, training: Training, candidates: Candidates, out: Path) -> dict[str, Any]:
-    """Save the model, evaluate it on both domains, and write metrics.json last: its presence says the run is done."""
+def _finish(task: Task, trainer: Trainer, candidates: Candidates, run: RunFolder) -> dict[str, Any]:
+    """Save the model, evaluate it on both domains, and write the metrics last: their presence says the run is done."""
     source, target = task.source.test, task.target.test
-    on_source, on_target = (candidates.look(training, domain) for domain in (source, target))
-    for domain, predictions in ((source, on_source), (target, on_target)):
-        for row, why in predictions.unreadable.items():
+    on_source, on_target = candidates.predict(source), candidates.predict(target)
+    for domain, predicted in ((source, on_source), (target, on_target)):
+        for row, why in predicted.unreadable.items():
             name = f"{domain.name}: {domain.row_name(row)}"
-            if name not in training.unreadable:
+            if name not in trainer.unreadable:
                 _say_unreadable(name, why)
     if not all(np.isfinite(array).all() for p in (on_source, on_target) for array in (p.features, p.logits)):
         raise UserError("The trained network gives values that are not finite, and is not saved. Try a smaller --lr.")
-    columns = task.source.train.columns
-    save_model(out / "model", SavedModel(training.model, task.classes, task.architecture, columns, task.eyes))
+    candidates.model.save(run.model)
     distance = proxy_a_distance(on_source.features, on_target.features, task.config.seed)
     last = {
-        "step": training.at,
+        "step": trainer.at,
         "target": score(on_target, target, task.classes),
         "source": score(on_source, source, task.classes),
         "proxy_a_distance": number(distance),
     }
-    if task.config.mi and task.prior is None and uneven(_shares(on_target)):
-        _say(
-            "note: the predicted classes of the target are far from equally frequent, while mutual information favours"
-            " equal shares. If you know the shares, give them with --class-prior FILE."
-        )
+    for remark in [remark for term in trainer.objective for remark in term.remarks(_shares(on_target))]:
+        _say(f"note: {remark}")
     metrics = {"hash": task.config.hash(), "judged_by": _judged_by(task), "last": last}
     if len(candidates.steps) > 1:
         metrics |= _compared(candidates, on_target, target, task.classes)
-    write_json(out / "metrics.json", metrics)
-    checkpoint.keep(out / "checkpoints", training.at)
+    run.write_metrics(metrics)
+    checkpoint.keep(run.checkpoints, trainer.at)
     return metrics
 
 
@@ -243,18 +255,19 @@ def _compared(candidates: Candidates, on_target: Predicted, target: Domain, clas
     found: dict[str, Any] = {"selected": {"step": step, "by": CONSENSUS, "why": why, "target": selected}}
     if target.y is not None:
         scores = {s: score(candidates.on_test(s, on_target), target, classes) for s in candidates.steps}
-        by_step = {s: said["accuracy"] for s, said in scores.items()}
+        by_step = {s: metrics["accuracy"] for s, metrics in scores.items()}
         best = max(by_step, key=lambda s: by_step[s])
         found["oracle"] = {
             "step": best, "accuracy": by_step[best], "by_step": {str(s): a for s, a in by_step.items()},
-            "best_mean_class_accuracy": max(said["mean_class_accuracy"] for said in scores.values()),
+            "best_mean_class_accuracy": max(metrics["mean_class_accuracy"] for metrics in scores.values()),
         }  # fmt: skip
     return found
 
 
-def _shares(predictions: Predicted) -> torch.Tensor:
-    guess = torch.from_numpy(predictions.logits.argmax(1))
-    counts = torch.bincount(guess, minlength=predictions.logits.shape[1]).double()
+def _shares(predicted: Predicted) -> torch.Tensor:
+    """The share of each class (C,) among the predictions."""
+    guess = torch.from_numpy(predicted.logits.argmax(1))
+    counts = torch.bincount(guess, minlength=predicted.logits.shape[1]).double()
     return counts / counts.sum()
 
 
@@ -266,9 +279,8 @@ def _manifest(task: Task) -> dict[str, Any]:
         rows = {"name": train.name, "split": train.split, "rows": len(train)}
         data[role] = {**rows, "train": train.fingerprint(), "test": test.fingerprint()}
     data["source"]["labels"] = task.source.train.label_fingerprint()
-    data["class prior"] = None if task.prior is None else task.prior.tolist()
-    if task.eyes is not None:
-        data["backbone"] = task.eyes.backbone.fingerprint()
+    if task.preprocessing is not None:
+        data["backbone"] = task.preprocessing.backbone.fingerprint()
     return {
         "hash": task.config.hash(),
         "seed": task.config.seed,
@@ -276,6 +288,7 @@ def _manifest(task: Task) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "data": data,
         "classes": list(task.classes),
+        "terms": full_settings(task.config),
     }
 
 
@@ -290,16 +303,16 @@ def _judged_by(task: Task) -> dict[str, str | None]:
     return {"source": task.source.test.label_fingerprint(), "target": task.target.test.label_fingerprint()}
 
 
-def _tracker(out: Path, step: int) -> Any:
+def _tracker(run: RunFolder, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise UserError("TensorBoard is not installed: pip install 'tsadapt[track]'.") from error
-    return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
+    return SummaryWriter(str(run.tensorboard), purge_step=step + 1)
 
 
 def _say_unreadable(name: str, why: str) -> None:
-    _say(f"passed over, it cannot be read: {name} ({why})")
+    _say(f"skipped, it cannot be read: {name} ({why})")
 
 
 def _say(text: str) -> None:

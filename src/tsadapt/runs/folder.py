@@ -1,114 +1,304 @@
-"""The folder of a run: empty, or of the same run, and never something else's."""
+"""A run's folder and a sweep's: every path in them, spelled once; whose folder it is, and who is working in it."""
 
 import contextlib
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tsadapt.config import RunConfig, differing_keys, read_config, to_toml
+from filelock import FileLock, Timeout
+
+from tsadapt.config import RUN_SETTINGS, RunConfig, differing_keys, read_config, to_toml
 from tsadapt.errors import UserError
-from tsadapt.files import write_atomically
+from tsadapt.files import write_atomically, write_json
 
-__all__ = ["check_place", "claim", "held"]
-
-OURS = (
-    "config.toml",
-    "manifest.json",
-    "records.jsonl",
-    "metrics.json",
-    "checkpoints",
-    "model",
-    "predictions",
-    "candidates",
-    "memory.safetensors",
-    "tensorboard",
-    ".lock",
-)
-"""What a run folder holds; `overwrite` removes these and nothing else."""
+__all__ = ["ModelFolder", "RunFolder", "SweepFolder", "locked"]
 
 
-def check_place(out: Path, asked: RunConfig, overwrite: bool) -> None:
-    """Refuse a folder that holds something else before any work is done; settings not given are not compared."""
-    if _holds_run(out) and not overwrite:
-        unset = {f.name: f.default for f in fields(RunConfig)}
-        differ = differing_keys(read_config(out / "config.toml"), asked)
-        given = {key: pair for key, pair in differ.items() if pair[1] != unset[key]}
-        if given:
-            raise UserError(f"{out} holds {_other_config(given)}. Choose another --out, or --overwrite it.")
+@dataclass(frozen=True)
+class ModelFolder:
+    """A saved model: weights, a frozen backbone's weights, and what is needed to use them."""
+
+    path: Path
+
+    @property
+    def weights(self) -> Path:
+        """The network."""
+        return self.path / "model.safetensors"
+
+    @property
+    def backbone(self) -> Path:
+        """A frozen backbone."""
+        return self.path / "backbone.safetensors"
+
+    @property
+    def description(self) -> Path:
+        """Classes, architecture, columns, preprocessing."""
+        return self.path / "model.json"
 
 
-def _holds_run(out: Path) -> bool:
-    """Whether a folder is a run's; refused if it is something else's."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file, expected a folder.")
-    if (out / "config.toml").exists():
-        return True
-    if out.exists() and any(not path.name.startswith(".config.toml.") for path in out.iterdir()):
-        raise UserError(f"{out} is not empty and holds no run: choose another --out.")
-    return False
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run. It is made by `claim`, worked in under `lock`, and done when it has metrics."""
+
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The config; while it is there, the folder is known as a run's."""
+        return self.path / "config.toml"
+
+    @property
+    def manifest_file(self) -> Path:
+        """What the run depends on: versions, data, classes."""
+        return self.path / "manifest.json"
+
+    @property
+    def metrics_file(self) -> Path:
+        """What came out; written last, so that its presence says the run is done."""
+        return self.path / "metrics.json"
+
+    @property
+    def records_file(self) -> Path:
+        """One line for every logged step."""
+        return self.path / "records.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The state to go on from."""
+        return self.path / "checkpoints"
+
+    @property
+    def memory_file(self) -> Path:
+        """The memory of both domains, if it was kept."""
+        return self.path / "memory.safetensors"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Events for TensorBoard."""
+        return self.path / "tensorboard"
+
+    @property
+    def model(self) -> ModelFolder:
+        """The model of the last step."""
+        return ModelFolder(self.path / "model")
+
+    def candidate(self, step: int) -> ModelFolder:
+        """The model of a candidate that is not the last step."""
+        return ModelFolder(self.path / "candidates" / f"step-{step:09d}")
+
+    @property
+    def scores_file(self) -> Path:
+        """Validators' scores of the candidates, on the way."""
+        return self.path / "predictions" / "scores.jsonl"
+
+    def predictions_file(self, step: int) -> Path:
+        """What the network says at a candidate step, for validators."""
+        return self.path / "predictions" / f"step-{step:09d}.npz"
+
+    def test_logits_file(self, step: int) -> Path:
+        """Logits of a candidate step on target rows that training does not see."""
+        return self.path / "predictions" / f"test-{step:09d}.safetensors"
+
+    def prediction_steps(self) -> list[int]:
+        """The candidate steps whose predictions are there."""
+        return sorted(int(p.stem.removeprefix("step-")) for p in (self.path / "predictions").glob("step-*.npz"))
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a run, done or not."""
+        return self.config_file.is_file()
+
+    @property
+    def done(self) -> bool:
+        """Whether it was trained to its end."""
+        return self.metrics_file.is_file()
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's config."""
+        if not self.exists:
+            raise UserError(f"No run at {self.path}: expected a folder that fit wrote (its --out).")
+        return read_config(self.config_file)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest; empty if there is none yet."""
+        return read_json(self.manifest_file) if self.manifest_file.is_file() else {}
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics of a run that is done."""
+        return read_json(self.metrics_file, ("last", "judged_by"))
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Write the manifest."""
+        write_json(self.manifest_file, manifest)
+
+    def write_metrics(self, metrics: dict[str, Any]) -> None:
+        """Write the metrics: the run is done."""
+        write_json(self.metrics_file, metrics)
+
+    def check(self, asked: RunConfig, overwrite: bool) -> None:
+        """Refuse a folder that holds something else before any work is done; settings not given are not compared."""
+        if self._is_run() and not overwrite:
+            differ = differing_keys(self.config, asked)
+            given = {
+                k: pair for k, pair in differ.items() if k not in RUN_SETTINGS or pair[1] != RUN_SETTINGS[k].default
+            }
+            given = {k: pair for k, pair in given.items() if pair[1] is not None}
+            if given:
+                raise UserError(f"{self.path} holds {_other_config(given)}. Choose another --out, or --overwrite it.")
+
+    def claim(self, config: RunConfig, manifest: dict[str, Any], overwrite: bool) -> None:
+        """Make the folder this run's: empty, or of the same config and data, unless another may be overwritten."""
+        if self._is_run():
+            other = self._difference(config, manifest) if not overwrite or self._readable() else "a run"
+            if not other:
+                return
+            if not overwrite:
+                raise UserError(f"{self.path} holds {other}. Choose another --out, or --overwrite it.")
+            self._empty()
+        try:
+            write_atomically(self.config_file, to_toml(config))
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be written: {error.strerror}.") from error
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes of this machine out; the system lets go however the process ends."""
+        try:
+            with locked(self.path / ".lock", timeout=0):
+                yield
+        except Timeout:
+            raise UserError(
+                f"{self.path} is being trained by another process: wait for it, or choose another --out."
+            ) from None
+
+    def _empty(self) -> None:
+        """Remove what a run holds and nothing else; the config last, since it says whose folder this is."""
+        parts = (
+            self.manifest_file, self.metrics_file, self.records_file, self.checkpoints, self.model.path,
+            self.scores_file.parent, self.candidate(0).path.parent, self.memory_file, self.tensorboard,
+            self.config_file,
+        )  # fmt: skip
+        for path in parts:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def _is_run(self) -> bool:
+        """Whether a folder is a run's; refused if it is something else's."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"--out {self.path} is a file, expected a folder.")
+        if self.exists:
+            return True
+        known = (f".{self.config_file.name}.", ".lock")
+        if self.path.exists() and any(not path.name.startswith(known) for path in self.path.iterdir()):
+            raise UserError(f"{self.path} is not empty and holds no run: choose another --out.")
+        return False
+
+    def _readable(self) -> bool:
+        with contextlib.suppress(UserError):
+            return bool(self.config)
+        return False
+
+    def _difference(self, config: RunConfig, manifest: dict[str, Any]) -> str:
+        """In what the run in the folder is another one; empty if it is the same."""
+        differ = differing_keys(self.config, config)
+        if differ:
+            return _other_config(differ)
+        before = self.manifest.get("data", manifest["data"])
+        changed = [role for role, found in manifest["data"].items() if before.get(role) != found]
+        return f"a run of other data: the {' and the '.join(changed)} changed since it began" if changed else ""
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """The folder of a sweep (its runs, what was chosen and why), or of a choice among other runs."""
+
+    path: Path
+
+    @property
+    def choice_file(self) -> Path:
+        """Which run and step was chosen, and why."""
+        return self.path / "choice.json"
+
+    @property
+    def scores_file(self) -> Path:
+        """Every candidate with every validator's score."""
+        return self.path / "scores.csv"
+
+    @property
+    def oracle_file(self) -> Path:
+        """What target labels say of it, if they are there."""
+        return self.path / "oracle.json"
+
+    @property
+    def storage(self) -> Path:
+        """Optuna's own file."""
+        return self.path / "optuna.db"
+
+    @property
+    def runs_folder(self) -> Path:
+        """Where the runs lie."""
+        return self.path / "runs"
+
+    def run(self, config: RunConfig) -> RunFolder:
+        """The folder of one of its runs."""
+        return RunFolder(self.runs_folder / config.hash())
+
+    def runs(self) -> list[RunFolder]:
+        """The runs that were begun."""
+        inner = sorted(self.runs_folder.iterdir()) if self.runs_folder.is_dir() else []
+        return [run for run in map(RunFolder, inner) if run.exists]
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a sweep, done or not."""
+        return self.runs_folder.is_dir() or self.storage.exists()
+
+    @property
+    def chosen(self) -> tuple[RunFolder, int] | None:
+        """The run and step that were chosen; None before."""
+        if not self.choice_file.is_file():
+            return None
+        choice = read_json(self.choice_file, ("run", "step"))
+        return RunFolder(self.path / str(choice["run"])), choice["step"]
+
+
+@contextlib.contextmanager
+def locked(path: Path, timeout: float = -1) -> Iterator[None]:
+    """Hold a lock file; where it cannot be made (a folder to read from, a file system without locks) go on without."""
+    lock = FileLock(path, fallback_to_soft=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=timeout)
+    except Timeout:
+        raise
+    except (OSError, NotImplementedError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def read_json(path: Path, keys: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A JSON file of ours, with these keys in it."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if all(key in found for key in keys):
+            return found
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from error
+    raise UserError(f"{path} was not written by tsadapt: expected {', '.join(keys)} in it.")
 
 
 def _other_config(differ: dict[str, tuple[Any, Any]]) -> str:
     keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
     return f"a run with another config: {keys}"
-
-
-def claim(out: Path, config: RunConfig, manifest: dict[str, Any], overwrite: bool) -> None:
-    """Make the folder this run's: empty, or of the same config and data, unless another may be overwritten."""
-    theirs = out / "config.toml"
-    if _holds_run(out):
-        other = _difference(out, config, manifest)
-        if not other:
-            return
-        if not overwrite:
-            raise UserError(f"{out} holds {other}. Choose another --out, or --overwrite it.")
-        for name in reversed(OURS):  # the config last: while it is there, the folder is known as a run's
-            path = out / name
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-    try:
-        write_atomically(theirs, to_toml(config))
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror}.") from error
-
-
-def _difference(out: Path, config: RunConfig, manifest: dict[str, Any]) -> str:
-    """In what the run in a folder is another one; empty if it is the same."""
-    differ = differing_keys(read_config(out / "config.toml"), config)
-    if differ:
-        return _other_config(differ)
-    path = out / "manifest.json"
-    before = json.loads(path.read_text(encoding="utf-8"))["data"] if path.exists() else manifest["data"]
-    changed = [role for role, said in manifest["data"].items() if before.get(role) != said]
-    return f"a run of other data: the {' and the '.join(changed)} changed since it began" if changed else ""
-
-
-@contextlib.contextmanager
-def held(out: Path) -> Iterator[None]:
-    """Keep other processes of this machine out of a run's folder; the system lets go of it however the process ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    try:
-        lock = (out / ".lock").open("w")
-    except PermissionError:  # a folder to read from, in which nothing can be trained
-        yield
-        return
-    with lock as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{out} is being trained by another process: wait for it, or choose another --out."
-            ) from None
-        except OSError:  # a file system that knows no locks
-            yield
-            return
-        yield

@@ -1,53 +1,238 @@
-"""RUN/model: the weights alone, and beside them what is needed to use them. Loading never runs code."""
+"""A trained model one can hold: saved, loaded, and asked. The one way from a run back to predictions.
+
+    model = tsadapt.load("runs/photos")
+    model.predict("photos/new")
+
+Loading never runs code. Shapes: N rows, K features, C classes.
+"""
 
 import json
 import os
-from dataclasses import asdict, dataclass
+import warnings
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import nn
+from torch import Tensor, nn
 
-from tsadapt.data.transforms import Framing
-from tsadapt.errors import UserError
+from tsadapt.data.image_loader import grouped, image_pass, workers_here
+from tsadapt.data.images import Images
+from tsadapt.data.open import open_dataset
+from tsadapt.data.transforms import Framing, evaluation_transform
+from tsadapt.data.types import Dataset, Domain, Unreadable
+from tsadapt.errors import UserError, counted
 from tsadapt.files import write_atomically, write_json
 from tsadapt.models.backbones import Backbone, make_backbone
-from tsadapt.models.build import Architecture, build
 from tsadapt.models.classifier import Classifier
 from tsadapt.models.features import cache_root
-from tsadapt.models.preprocessing import Eyes
+from tsadapt.models.networks import Architecture, build
+from tsadapt.models.preprocessing import Preprocessing, Reader
+from tsadapt.progress import StepProgress
+from tsadapt.runs.folder import ModelFolder, RunFolder, SweepFolder
+from tsadapt.training.runtime import autocast, pick_device
 
-__all__ = ["SavedModel", "Which", "candidate_folder", "load_model", "save_model"]
+__all__ = ["Predicted", "TrainedModel", "Which", "load"]
 
-BACKBONE = "backbone.safetensors"
+ROWS_AT_ONCE = 512
+IMAGES_AT_ONCE = 16
+
+Which = Literal["last", "selected"]
+"""Which model of a run: of its last step, or of the step that validators selected."""
 
 
 @dataclass(frozen=True)
-class SavedModel:
-    """A trained network with its classes, its architecture, the names of a table's columns, and how it sees images."""
+class Predicted:
+    """Features (N, K) and logits (N, C) of the rows of a domain.
 
-    model: Classifier
+    `rows` are the numbers of the rows in the domain, and `unreadable` those that are left out, with the reason.
+    """
+
+    features: np.ndarray
+    logits: np.ndarray
+    rows: list[int]
+    unreadable: Unreadable
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """softmax(logits), (N, C)."""
+        return torch.from_numpy(self.logits).double().softmax(1).numpy()
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained network with its classes, its architecture, a table's column names, and how photographs reach it."""
+
+    network: Classifier
     classes: tuple[str, ...]
     architecture: Architecture
-    columns: tuple[str, ...] | None
-    eyes: Eyes | None = None
+    columns: tuple[str, ...] | None = None
+    preprocessing: Preprocessing | None = None
+    device: torch.device = torch.device("cpu")
+    workers: int | None = None
+    quiet: bool = True
+    run: RunFolder | None = None
+    rows_at_once: int = ROWS_AT_ONCE
+
+    def predict(self, data: Any) -> np.ndarray:
+        """The class of every row (N,): of a path or name as for `fit`, an array, a DataFrame, image files, an image.
+
+        An image that cannot be read has the class "", with a warning.
+        """
+        predicted = self.outputs(data)
+        found = np.array(self.classes, dtype=object)[predicted.logits.argmax(1)]
+        return self._all_rows(predicted, found, "").astype(str)
+
+    def predict_proba(self, data: Any) -> np.ndarray:
+        """Probabilities (N, C), in the order of `classes`; nan for an image that cannot be read."""
+        predicted = self.outputs(data)
+        return self._all_rows(predicted, predicted.probabilities, np.nan)
+
+    def transform(self, data: Any) -> np.ndarray:
+        """The features (N, K) that go into the heads; nan for an image that cannot be read."""
+        predicted = self.outputs(data)
+        return self._all_rows(predicted, predicted.features, np.nan)
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics of the run it came from."""
+        if self.run is None:
+            raise UserError("This model comes from no run folder: it has no metrics.")
+        return self.run.metrics
+
+    def read(self, data: Any) -> Domain:
+        """The rows that it is asked about: of a dataset with splits, the test split."""
+        if isinstance(data, Domain):
+            return data
+        if isinstance(data, Dataset):
+            return data.test
+        return open_dataset(str(data), self.columns).test
+
+    def outputs(self, data: Any) -> Predicted:
+        """Features and logits of every row that can be read; rows are numbered as they were given."""
+        domain = self.read(data)
+        reader = Reader(self.architecture, self.preprocessing, self.device, self.workers, self.quiet)
+        prepared = reader(domain)
+        predicted = self.forward(prepared.domain)
+        rows = [prepared.rows[row] for row in predicted.rows]
+        later = {prepared.rows[row]: why for row, why in predicted.unreadable.items()}
+        return replace(predicted, rows=rows, unreadable=prepared.unreadable | later)
+
+    def forward(self, domain: Domain) -> Predicted:
+        """Features and logits of a domain that was prepared for the network, in evaluation mode.
+
+        Over ten crops of an image, features and logits are averaged.
+        """
+        self.network.eval()
+        features, logits, rows = list[Tensor](), list[Tensor](), list[int]()
+        unreadable: Unreadable = {}
+        if isinstance(domain.x, Images):
+            assert self.preprocessing is not None
+            framing, ten_crop = self.preprocessing.framing, self.preprocessing.ten_crop
+            view, at_least = evaluation_transform(framing, ten_crop), 2 * framing.resize
+            groups, workers = grouped(range(len(domain)), IMAGES_AT_ONCE), workers_here(self.workers, len(domain))
+            with StepProgress(len(domain), 0, self.quiet, "image") as progress:
+                for some in image_pass(domain.x, groups, view, at_least, workers):
+                    if some.rows:
+                        f, z = self._forward(some.x.flatten(0, -4))
+                        features.append(f.view(len(some.rows), -1, f.shape[1]).mean(1))
+                        logits.append(z.view(len(some.rows), -1, z.shape[1]).mean(1))
+                    rows += some.rows
+                    unreadable |= some.unreadable
+                    progress.advance(progress.done + len(some.rows) + len(some.unreadable))
+            if not rows:
+                raise UserError(f"None of the {len(domain)} images of {domain.name} can be read.")
+        else:
+            rows = [*range(len(domain))]
+            for x in torch.split(domain.x, self.rows_at_once):
+                f, z = self._forward(x)
+                features.append(f)
+                logits.append(z)
+        return Predicted(torch.cat(features).numpy(), torch.cat(logits).numpy(), rows, unreadable)
+
+    @torch.no_grad()
+    def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with autocast(self.device, "fp32"):
+            f, z = self.network(x.to(self.device))
+        return f.cpu(), z.cpu()
+
+    def _all_rows(self, predicted: Predicted, found: np.ndarray, missing: Any) -> np.ndarray:
+        """What was found of the rows that could be read, with a stand-in for those that could not."""
+        if not predicted.unreadable:
+            return found
+        first = next(iter(predicted.unreadable.values()))
+        text = f"{counted(len(predicted.unreadable), 'image')} cannot be read, the first because: {first}"
+        warnings.warn(text, stacklevel=3)
+        whole = np.full((len(found) + len(predicted.unreadable), *found.shape[1:]), missing, dtype=found.dtype)
+        whole[predicted.rows] = found
+        return whole
+
+    def save(self, folder: ModelFolder) -> None:
+        """Write the weights, a frozen backbone's weights, and a description with all the rest."""
+        described: dict[str, Any] = {"classes": self.classes, "columns": self.columns}
+        if (images := self.preprocessing) is not None:
+            backbone = {key: value for key, value in vars(images.backbone).items() if key != "module"}
+            described["images"] = {
+                "backbone": backbone, "framing": asdict(images.framing), "frozen": images.frozen,
+                "ten_crop": images.ten_crop,
+            }  # fmt: skip
+            if images.frozen:
+                _save_backbone(folder.backbone, images.backbone)
+        write_atomically(folder.weights, _packed(self.network))
+        write_json(folder.description, {**described, "architecture": asdict(self.architecture)})
+
+    @classmethod
+    def read_from(cls, folder: ModelFolder, device: torch.device, **details: Any) -> Self:
+        """The model in a folder."""
+        try:
+            described = json.loads(folder.description.read_text(encoding="utf-8"))
+            architecture = Architecture(**described["architecture"])
+            images = described.get("images")
+            preprocessing = None if images is None else _preprocessing(images, folder)
+            trained = preprocessing is not None and not preprocessing.frozen
+            network = build(architecture, backbone=preprocessing.backbone if trained and preprocessing else None)
+            network.load_state_dict(load_file(folder.weights))
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            raise UserError(f"The model in {folder.path} cannot be loaded: {str(error).splitlines()[0]}") from error
+        columns = described.get("columns")
+        return cls(
+            network.to(device).eval(), tuple(described["classes"]), architecture, columns and tuple(columns),
+            preprocessing, device, **details,
+        )  # fmt: skip
 
 
-def save_model(folder: Path, saved: SavedModel) -> None:
-    """Write model.safetensors, a frozen backbone's backbone.safetensors, and model.json with all the rest."""
-    eyes = saved.eyes
-    said: dict[str, Any] = {"classes": saved.classes, "columns": saved.columns}
-    if eyes is not None:
-        fields = {key: value for key, value in vars(eyes.backbone).items() if key != "module"}
-        images = {"backbone": fields, "framing": asdict(eyes.framing)}
-        said["images"] = {**images, "frozen": eyes.frozen, "ten_crop": eyes.ten_crop}
-        if eyes.frozen:
-            _save_backbone(folder / BACKBONE, eyes.backbone)
-    write_atomically(folder / "model.safetensors", _packed(saved.model))
-    write_json(folder / "model.json", {**said, "architecture": asdict(saved.architecture)})
+def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool = True) -> TrainedModel:
+    """The trained model of a run's folder; a sweep's folder stands for what was chosen there, run and step.
+
+    `use="selected"` takes the step that validators selected among several (fit --candidates).
+    """
+    path, where = Path(run).expanduser(), pick_device(device)
+    if not path.is_dir():
+        raise UserError(f"No run at {path}: expected the folder that fit or sweep wrote (its --out).")
+    sweep, folder, step = SweepFolder(path), RunFolder(path), None
+    if (chosen := sweep.chosen) is not None:
+        folder, step = chosen
+    elif use == "selected" and folder.done:
+        metrics = folder.metrics
+        if "selected" not in metrics:
+            raise UserError(f"{path} had one candidate, its last step. To select among several: fit --candidates 5.")
+        step = metrics["selected"]["step"]
+    model = folder.model
+    if step is not None and folder.candidate(step).path.exists():
+        model = folder.candidate(step)
+    if not model.description.is_file():
+        hint = ""
+        if folder.exists:
+            hint = " It was not trained to its end: give the same fit command again."
+        elif sweep.exists:
+            hint = " It is a sweep that was not brought to its end: give the same sweep command again."
+        raise UserError(f"No trained model in {folder.path}: expected {model.weights}.{hint}")
+    if folder.exists:
+        _ = folder.config  # refuses a folder of another revision
+    return TrainedModel.read_from(model, where, run=folder, quiet=quiet)
 
 
 def _packed(module: nn.Module) -> bytes:
@@ -67,67 +252,13 @@ def _save_backbone(path: Path, backbone: Backbone) -> None:
         write_atomically(path, _packed(backbone.module))
 
 
-Which = Literal["last", "selected"]
-"""Which model of a run: of its last step, or of the step that validators selected."""
-
-
-def candidate_folder(run: Path, step: int) -> Path:
-    """Where the model of a candidate is put that is not the last step, whose model is in RUN/model."""
-    return run / "candidates" / f"step-{step:09d}"
-
-
-def load_model(run: Path, device: torch.device, which: Which = "last") -> SavedModel:
-    """The network of a run folder; a sweep's folder stands for what was chosen there, run and step."""
-    if not run.is_dir():
-        raise UserError(f"No run at {run}: expected the folder that fit or sweep wrote (its --out).")
-    step = None
-    if (run / "choice.json").is_file():
-        choice = _read(run / "choice.json", ("run", "step"))
-        run, step = run / str(choice["run"]), choice["step"]
-    elif which == "selected" and (run / "metrics.json").is_file():
-        metrics = _read(run / "metrics.json", ("last",))
-        if "selected" not in metrics:
-            raise UserError(f"{run} had one candidate, its last step. To select among several: fit --candidates 5.")
-        step = metrics["selected"]["step"]
-    folder = run / "model"
-    if step is not None and candidate_folder(run, step).exists():
-        folder = candidate_folder(run, step)
-    if not (folder / "model.json").is_file():
-        hint = ""
-        if (run / "config.toml").exists():
-            hint = " It was not trained to its end: give the same fit command again."
-        elif (run / "runs").is_dir():
-            hint = " It is a sweep that was not brought to its end: give the same sweep command again."
-        raise UserError(f"No trained model in {run}: expected {folder / 'model.safetensors'}.{hint}")
-    try:
-        said = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        architecture = Architecture(**said["architecture"])
-        eyes = None if said.get("images") is None else _eyes(said["images"], folder)
-        model = build(architecture, backbone=None if eyes is None or eyes.frozen else eyes.backbone)
-        model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"The model in {folder} cannot be loaded: {str(error).splitlines()[0]}") from error
-    columns = said.get("columns")
-    return SavedModel(model.to(device).eval(), tuple(said["classes"]), architecture, columns and tuple(columns), eyes)
-
-
-def _read(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
-    """A JSON file of ours."""
-    try:
-        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if all(key in said for key in keys):
-            return said
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} cannot be read: {error}.") from error
-    raise UserError(f"{path} is not what tsadapt writes: expected {', '.join(keys)} in it.")
-
-
-def _eyes(said: dict[str, Any], folder: Path) -> Eyes:
-    """How the model sees images; the weights of a backbone that is trained with it are the model's own."""
+def _preprocessing(images: dict[str, Any], folder: ModelFolder) -> Preprocessing:
+    """How photographs reach the model; the weights of a backbone that is trained with it are the model's own."""
     fields: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in said["backbone"].items()
+        key: tuple(value) if isinstance(value, list) else value for key, value in images["backbone"].items()
     }
     module = make_backbone(fields["name"], "none", fields["size"]).module
-    if said["frozen"]:
-        module.load_state_dict(load_file(folder / BACKBONE))
-    return Eyes(Backbone(module=module, **fields), Framing(**said["framing"]), said["frozen"], said["ten_crop"])
+    if images["frozen"]:
+        module.load_state_dict(load_file(folder.backbone))
+    backbone = Backbone(module=module, **fields)
+    return Preprocessing(backbone, Framing(**images["framing"]), images["frozen"], images["ten_crop"])

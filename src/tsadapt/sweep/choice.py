@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tsadapt.config import RunConfig, read_config
+from tsadapt.config import RunConfig
 from tsadapt.errors import UserError, counted
 from tsadapt.files import number, write_atomically, write_json
+from tsadapt.objectives.objective import full_settings
+from tsadapt.runs.folder import RunFolder, SweepFolder
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import Choice, oracle_judgement
-from tsadapt.sweep.plan import SOURCE_ONLY, used_by
+from tsadapt.sweep.plan import SOURCE_ONLY
 
-__all__ = ["Candidate", "read_candidates", "reference_among", "varying", "write_choice"]
+__all__ = ["Candidate", "read_candidates", "reference_among", "setting_of", "varying", "write_choice"]
 
 
 @dataclass(frozen=True)
@@ -41,24 +43,24 @@ def read_candidates(runs: Sequence[Path], tell: Callable[[str], object] = str) -
     """
     found = []
     for run in _unfolded(runs, tell):
-        config, metrics = read_config(run / "config.toml"), _metrics(run)
+        config, metrics = run.config, run.metrics
         last = metrics["last"]
         by_step = metrics.get("oracle", {}).get("by_step", {str(last["step"]): last["target"].get("accuracy")})
-        files = sorted((run / "predictions").glob("step-*.npz"))
-        if not files:
-            raise UserError(f"{run} holds no predictions to score: it was trained by an older version. Train it anew.")
-        for path in files:
-            step = int(path.stem.removeprefix("step-"))
-            found.append(Candidate(run, step, config, Predictions.read(path), by_step.get(str(step))))
+        steps = run.prediction_steps()
+        if not steps:
+            raise UserError(f"{run.path} holds no predictions to score: train it anew.")
+        for step in steps:
+            predictions = Predictions.read(run.predictions_file(step))
+            found.append(Candidate(run.path, step, config, predictions, by_step.get(str(step))))
     _check_one_task([candidate.run for candidate in found])
     return found
 
 
 def _check_one_task(runs: Sequence[Path]) -> None:
     """Refuse runs whose classes or target rows differ: their predictions cannot be compared."""
-    said = {run: json.loads((run / "manifest.json").read_text(encoding="utf-8")) for run in runs}
-    first = said[runs[0]]
-    for run, manifest in said.items():
+    manifests = {run: RunFolder(run).manifest for run in runs}
+    first = manifests[runs[0]]
+    for run, manifest in manifests.items():
         for what, a, b in (
             ("classes", first["classes"], manifest["classes"]),
             ("target rows", first["data"]["target"]["train"], manifest["data"]["target"]["train"]),
@@ -67,28 +69,23 @@ def _check_one_task(runs: Sequence[Path]) -> None:
                 raise UserError(f"{runs[0]} and {run} are not of one task and cannot be compared: their {what} differ.")
 
 
-def _unfolded(runs: Sequence[Path], tell: Callable[[str], object]) -> list[Path]:
-    found: list[Path] = []
-    for run in runs:
-        inner = sorted(path.parent for path in (run / "runs").glob("*/metrics.json"))
-        if (run / "metrics.json").exists():
+def _unfolded(runs: Sequence[Path], tell: Callable[[str], object]) -> list[RunFolder]:
+    found: list[RunFolder] = []
+    for path in runs:
+        run, inner = RunFolder(path), SweepFolder(path).runs()
+        done = [one for one in inner if one.done]
+        if run.done:
             found.append(run)
-        elif inner:
-            found += inner
-            begun = len([*(run / "runs").glob("*/config.toml")]) - len(inner)
-            if begun:
-                tell(f"note: {counted(begun, 'run')} of {run} not brought to an end and left out: repeat the sweep.")
-        elif not run.is_dir():
-            raise UserError(f"No run at {run}: expected the folder that fit or sweep wrote (its --out).")
+        elif done:
+            found += done
+            if begun := len(inner) - len(done):
+                tell(f"note: {counted(begun, 'run')} of {path} did not finish and are left out: repeat the sweep.")
+        elif not path.is_dir():
+            raise UserError(f"No run at {path}: expected the folder that fit or sweep wrote (its --out).")
         else:
-            hint = "it was not trained to its end" if (run / "config.toml").exists() else "it holds no run"
-            raise UserError(f"{run} cannot be scored: {hint}.")
+            hint = "it was not trained to its end" if run.exists else "it holds no run"
+            raise UserError(f"{path} cannot be scored: {hint}.")
     return [*dict.fromkeys(found)]
-
-
-def _metrics(run: Path) -> dict[str, Any]:
-    metrics: dict[str, Any] = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    return metrics
 
 
 def reference_among(candidates: Sequence[Candidate]) -> int | None:
@@ -100,19 +97,34 @@ def reference_among(candidates: Sequence[Candidate]) -> int | None:
 
 def varying(candidates: Sequence[Candidate]) -> list[str]:
     """The settings in which the candidates differ."""
-    keys = [c.config.result_keys() for c in candidates]
-    return [name for name in keys[0] if len({json.dumps(k[name]) for k in keys}) > 1]
+    keys = [_settings(c.config) for c in candidates]
+    names = dict.fromkeys(name for k in keys for name in k)
+    return [name for name in names if len({json.dumps(k.get(name)) for k in keys}) > 1]
+
+
+def setting_of(config: RunConfig, name: str) -> Any:
+    """The value that a setting has in a run; None if nothing of the run uses it."""
+    return _settings(config).get(name)
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Every setting of a run, those of terms by their plain names (TERM.NAME where two terms differ)."""
+    found = {k: v for k, v in config.result_keys().items() if "." not in k}
+    for term, values in full_settings(config).items():
+        for name, value in values.items():
+            found[name if found.get(name, value) == value else f"{term}.{name}"] = value
+    return found
 
 
 def write_choice(
     folder: Path, candidates: Sequence[Candidate], choice: Choice, overrides: dict[str, Any], failed: dict[str, str]
 ) -> None:
     """Write choice.json, scores.csv, and oracle.json if the target's labels are known; the first two without them."""
-    if (folder / "config.toml").exists():
+    if RunFolder(folder).exists:
         raise UserError(f"{folder} is the folder of a run: choose another --out for the choice.")
-    chosen = candidates[choice.chosen]
+    chosen, sweep = candidates[choice.chosen], SweepFolder(folder)
     write_json(
-        folder / "choice.json",
+        sweep.choice_file,
         {
             "by": choice.by,
             "why": choice.why,
@@ -125,19 +137,19 @@ def write_choice(
             "failed": failed,
         },
     )
-    write_atomically(folder / "scores.csv", _csv(candidates, choice))
+    write_atomically(sweep.scores_file, _csv(candidates, choice))
     accuracies = oracle_accuracies(candidates)
     if accuracies is None:
-        (folder / "oracle.json").unlink(missing_ok=True)
+        sweep.oracle_file.unlink(missing_ok=True)
         return
     judged = oracle_judgement(choice, accuracies)
     write_json(
-        folder / "oracle.json",
+        sweep.oracle_file,
         {
             "note": "made with target labels, which had no part in the choice",
             "best_accuracy": float(accuracies.max()),
             "accuracies": {_name(c): c.oracle_accuracy for c in candidates},
-            "validators": {n: {key: number(value) for key, value in said.items()} for n, said in judged.items()},
+            "validators": {n: {key: number(value) for key, value in found.items()} for n, found in judged.items()},
         },
     )
 
@@ -160,7 +172,7 @@ def _csv(candidates: Sequence[Candidate], choice: Choice) -> str:
     for i, c in enumerate(candidates):
         values = [choice.scores[name][i] for name in scores] + [choice.ranks[name][i] for name in scores]
         values += [getattr(choice.weighting[i], name) for name in notes]
-        row = [c.run.name, c.step, *(getattr(c.config, n) if used_by(c.config, n) else "" for n in settings)]
+        row = [c.run.name, c.step, *("" if (v := setting_of(c.config, n)) is None else v for n in settings)]
         out.writerow([*row, "yes" if i == choice.chosen else "", choice.out.get(i, ""), *map(_cell, values)])
     return text.getvalue()
 

@@ -1,16 +1,17 @@
 """Which runs a sweep makes: a grid, or drawn at random."""
 
-import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import product
 from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from tsadapt.config import RunConfig, typed_setting
+from tsadapt.config import RunConfig
 from tsadapt.errors import UserError, unknown
+from tsadapt.objectives.objective import all_settings, with_settings
+from tsadapt.runs.folder import RunFolder, SweepFolder
 
 __all__ = [
     "PAPER_GRID",
@@ -22,18 +23,15 @@ __all__ = [
     "grid",
     "parse_axes",
     "parse_axis",
-    "used_by",
 ]
 
-SOURCE_ONLY: dict[str, Any] = {"method": "source-only", "source_term": "ce", "mi": False, "term_weight": ()}
+SOURCE_ONLY: dict[str, Any] = {"method": "source-only", "source_term": "ce", "target_terms": (), "term_weight": {}}
 """What makes a run the reference that every sweep compares with."""
 
 PAPER_GRID = ("lambda0=0.1,0.25,0.5,0.75,1.0", "beta=0.01,0.05,0.1,0.15,0.2")
 """The paper's choices (Section 4.1)."""
 
 NOT_SWEPT = (
-    "source",
-    "target",
     "device",
     "workers",
     "checkpoint_every",
@@ -70,22 +68,24 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...] | Range]:
     """
     name, equals, values = text.partition("=")
     name = name.strip().removeprefix("--").replace("-", "_")
-    known = [f.name for f in fields(RunConfig) if f.name not in NOT_SWEPT]
+    name = {"target_term": "target_terms"}.get(name, name)
+    settings = {one: setting for one, setting in all_settings().items() if one not in NOT_SWEPT}
     if not equals or not values.strip():
         raise UserError(f"--grid is {text!r}, expected NAME=VALUE,VALUE,… such as lambda0=0.1,0.25.")
-    if name not in known:
-        raise UserError(unknown("setting", name, known))
+    if name.rpartition(".")[2] not in settings:
+        raise UserError(unknown("setting", name, settings))
+    setting = settings[name.rpartition(".")[2]]
     if ".." in values:
         span, _, how = values.partition(":")
-        ends = [typed_setting(name, end) for end in span.split("..")]
+        ends = [setting.parse(end) for end in span.split("..")]
         numbers = [float(end) for end in ends if isinstance(end, int | float) and not isinstance(end, bool)]
         if len(ends) != 2 or len(numbers) != 2 or not numbers[0] < numbers[1] or how not in ("", "log"):
             raise UserError(f"--grid is {text!r}, expected a range NAME=LOW..HIGH, or NAME=LOW..HIGH:log.")
         if how == "log" and numbers[0] <= 0:
             raise UserError(f"--grid is {text!r}: a range by orders of magnitude starts above zero.")
-        whole = all(isinstance(end, int) for end in ends) and not isinstance(typed_setting(name, "1"), float)
+        whole = all(isinstance(end, int) for end in ends) and not isinstance(setting.parse("1"), float)
         return name, Range(numbers[0], numbers[1], how == "log", whole)
-    found = tuple(typed_setting(name, value) for value in values.split(","))
+    found = tuple(setting.parse(value) for value in values.split(","))
     if len(set(found)) < len(found):
         raise UserError(f"--grid is {text!r}: a value stands there twice.")
     return name, found
@@ -100,13 +100,6 @@ def parse_axes(texts: Sequence[str]) -> Axes:
             raise UserError(f"--grid has {name} twice: give all its values in one, as {name}=A,B.")
         axes[name] = values
     return axes
-
-
-def used_by(config: RunConfig, name: str) -> bool:
-    """Whether a run depends on a setting at all."""
-    if name == "lambda0":
-        return config.source_term != "ce"
-    return config.mi if name in ("beta", "class_prior") else True
 
 
 def grid(axes: Axes) -> list[dict[str, Any]]:
@@ -146,23 +139,23 @@ class Planned:
     def of(cls, base: RunConfig, overrides: dict[str, Any], folder: Path) -> "Planned":
         """A run of a sweep in `folder`; its own folder there is named by the hash of its config."""
         try:
-            config = replace(base, **overrides)
+            config = with_settings(base, **overrides)
         except UserError as error:
             raise UserError(f"--grid: {error}") from error
-        return cls(overrides, config, folder / "runs" / config.hash())
+        return cls(overrides, config, SweepFolder(folder).run(config).path)
 
     @property
     def done(self) -> bool:
         """Whether it was trained to its end."""
-        return (self.out / "metrics.json").exists()
+        return RunFolder(self.out).done
 
     @property
     def judged_by(self) -> dict[str, Any]:
         """The labels that its metrics are made with."""
-        found: dict[str, Any] = json.loads((self.out / "metrics.json").read_text(encoding="utf-8"))["judged_by"]
+        found: dict[str, Any] = RunFolder(self.out).metrics["judged_by"]
         return found
 
     @property
     def title(self) -> str:
         """The changed settings, in words."""
-        return ", ".join(f"{name}={value}" for name, value in self.overrides.items() if value != ()) or "base"
+        return ", ".join(f"{name}={value}" for name, value in self.overrides.items() if value not in ((), {})) or "base"

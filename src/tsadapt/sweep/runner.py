@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from tsadapt.errors import UserError
+from tsadapt.objectives.objective import uses
 from tsadapt.progress import StepProgress
-from tsadapt.runs.fit import Interrupted, fit
+from tsadapt.runs.fit import Interrupted, train_run
 from tsadapt.sweep.plan import Planned
 
 __all__ = ["How", "run_all", "train"]
@@ -66,9 +67,9 @@ def run_all(
 
 def train(one: Planned, how: How, quiet: bool) -> dict[str, Any]:
     """Train one run here and now; its metrics."""
-    return fit(
+    return train_run(
         one.config, one.out, quiet=quiet, overwrite=how.overwrite, tensorboard=how.tensorboard,
-        keep_memory=how.keep_memory and one.config.source_term != "ce",
+        keep_memory=how.keep_memory and uses(one.config, "estimator"),
     )[1]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tsadapt.config import RunConfig
 from tsadapt.errors import UserError
+from tsadapt.runs.folder import SweepFolder
 from tsadapt.sweep.plan import Axes, Planned, Range
 from tsadapt.sweep.runner import How, run_all
 
@@ -33,7 +34,7 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         folder.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(json.dumps([base.hash(), sorted(map(str, axes.items()))]).encode()).hexdigest()[:12]
-        place = storage or f"sqlite:///{folder / 'optuna.db'}"
+        place = storage or f"sqlite:///{SweepFolder(folder).storage}"
         try:
             self.study = optuna.create_study(storage=place, study_name=f"tsadapt-{name}", load_if_exists=True)
         except Exception as error:  # of sqlalchemy or a driver, all kinds

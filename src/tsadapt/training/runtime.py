@@ -1,15 +1,19 @@
-"""Where and how precisely a run computes."""
+"""Where and how precisely a run computes, and how it is asked to stop."""
 
 import ctypes
 import platform
-from contextlib import AbstractContextManager, nullcontext
+import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from types import FrameType
 
 import torch
 
 from tsadapt.config import Precision
 from tsadapt.errors import UserError
 
-__all__ = ["autocast", "keep_freed_memory", "pick_device"]
+__all__ = ["Stop", "autocast", "keep_freed_memory", "pick_device", "stop_signals"]
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 MEGABYTE = 1 << 20
@@ -50,3 +54,32 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     # No version takes a threshold over 32 MB for certain: what is larger is mapped, and given back, as ever.
     return bool(mallopt(M_MMAP_THRESHOLD, 32 * MEGABYTE) and mallopt(M_TRIM_THRESHOLD, 2047 * MEGABYTE))
+
+
+@dataclass
+class Stop:
+    """Whether somebody asked for an end."""
+
+    asked: bool = False
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """The first Ctrl-C or SIGTERM asks the loop to stop after its step; a second one stops at once."""
+    stop = Stop()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: signals are somebody else's
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

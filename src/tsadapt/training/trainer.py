@@ -1,74 +1,52 @@
-"""The training loop: one for every method and source term. It knows no method's name, and sees no target label."""
+"""One step of training and the loop around it, for every objective. It knows no term's name, and sees no target label.
+
+    loop      step after step to the end
+    step      rates, batch, and the method's `update`: for nearly all methods forward, sum of the terms, backward, SGD
+    forward   both domains through the network
+
+Everything random is a function of (seed, step), so the state is tensors and the number of the step.
+"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tsadapt.config import RunConfig
-from tsadapt.core import learning_rate_factor, mutual_information_loss
+from tsadapt.core import learning_rate_factor
 from tsadapt.data.image_loader import ImageBatches, Views
 from tsadapt.data.loader import PairedBatches, mixed, paired_streams, seeded
 from tsadapt.data.types import Batch, Domain
 from tsadapt.models.classifier import Classifier, HeadOutput
-from tsadapt.models.digits import DIGIT_NETWORKS
-from tsadapt.objectives.methods import METHODS, Head, Outputs, Setting, View
-from tsadapt.objectives.source_terms.transferable import make_source_term
+from tsadapt.models.networks import NETWORKS
+from tsadapt.objectives.base import Context, Head, Outputs, View
+from tsadapt.objectives.objective import Objective
 from tsadapt.selection.density import batch_a_distance
-from tsadapt.training.iteration import Iteration, NotFiniteError
 from tsadapt.training.runtime import autocast, pick_device
 
-__all__ = ["NotFiniteError", "Training"]
+__all__ = ["NotFiniteError", "Trainer"]
 
 
-WIDTH, DIGIT_WIDTH = 1024, 500
-"""Hidden features of a discriminator (CDAN), of photographs and vectors, and of digits."""
+class NotFiniteError(Exception):
+    """A term of the objective is not finite."""
+
+    def __init__(self, term: str, value: float, step: int) -> None:
+        super().__init__(f"The term {term!r} is {value} at step {step}.")
+        self.term, self.step = term, step
 
 
-@dataclass(frozen=True)
-class _Passed:
-    """Rows that went through the network: their features, what the heads made of them, and the features at that time.
+class Trainer:
+    """A network on its way: `loop()` trains it to the end, `state()` and `load()` carry it over a restart.
 
-    `seen` is the tensor that gradients pass through, of which `features` may be a part.
-    """
-
-    seen: Tensor
-    features: Tensor
-    heads: list[HeadOutput]
-
-    def split(self, rows: int) -> "list[_Passed]":
-        """The first rows, and the others."""
-        parts = (slice(None, rows), slice(rows, None))
-        return [
-            _Passed(self.seen, self.features[p], [HeadOutput(h.features[p], h.logits[p]) for h in self.heads])
-            for p in parts
-        ]
-
-    def views(self, model: Classifier, index: Tensor, labels: Tensor | None) -> list[View]:
-        """The view with the combined logits, then that of each head; in float32."""
-        inner = [View(h.features.float(), h.logits.float(), index, labels) for h in self.heads]
-        return [View(self.features.float(), model.combined([v.logits for v in inner]), index, labels), *inner]
-
-
-class Training:
-    """A network on its way: `step()` makes one step of it, `state()` and `load()` carry it over a restart.
-
-    Everything random is a function of (seed, step), so the state is tensors and the number of the step. Images are read
-    through `views`; `unreadable` names those that could not be, so far.
+    Images are read through `views`; `unreadable` names those that could not be, so far.
     """
 
     def __init__(
-        self,
-        config: RunConfig,
-        model: Classifier,
-        source: Domain,
-        target: Domain,
-        prior: Tensor | None = None,
-        views: Views | None = None,
+        self, config: RunConfig, model: Classifier, source: Domain, target: Domain, views: Views | None = None
     ) -> None:
         if target.y is not None:
             raise ValueError("target labels have no place in training: pass target.unlabelled()")
@@ -79,16 +57,11 @@ class Training:
         # With the channels last in memory, convolutional networks take a third less time; others do not notice.
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model = model.to(self.device).train()
-        self.prior = None if prior is None else prior.to(self.device)
-        hidden = DIGIT_WIDTH if config.network in DIGIT_NETWORKS else WIDTH
-        self.method = METHODS[config.method](Setting(model.dim, model.classes, hidden, config)).to(self.device)
-        sizes, dims = (len(source), len(target)), (model.head_dim,) * len(model.heads)
-        self.source_term = make_source_term(config, sizes, model.classes, dims).to(self.device)
+        self.objective = Objective(config, _context(config, model, source, target)).to(self.device)
+        self.statistics = self.objective.statistics
         self.extractor = nn.ModuleList([model.backbone, model.bottleneck])
         self.heads = nn.ModuleList([model.branches, model.heads])
-        self.term_weights = config.term_weights()
-        self.seen: list[Tensor] = []
-        self.with_target = self.method.needs_target or self.source_term.needs_target or config.mi
+        self.with_target = self.objective.needs_target
         batch_sizes = (config.batch_size or 1, config.target_batch_size or 1)
         streams = paired_streams(source, target, batch_sizes, config.seed)
         self.batches: PairedBatches | ImageBatches = (
@@ -97,21 +70,16 @@ class Training:
             else ImageBatches(source, target, streams, self.with_target, views, self.steps)
         )
         self.unreadable: dict[str, str] = {}
-        lr = config.lr or 0.0
-        groups = [*model.parameter_groups(lr), {"params": [*self.method.parameters()], "lr": lr}]
-        self.optimizer = torch.optim.SGD(
-            [group for group in groups if group["params"]],
-            momentum=config.momentum,
-            nesterov=config.momentum > 0,
-            weight_decay=config.weight_decay or 0.0,
-            fused=True,  # one pass over the parameters instead of five
-        )
-        self.first_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.optimizers = {phase: self._optimizer() for phase in ("", *self.objective.method.phases)}
+        self.first_rates = [float(group["lr"]) for group in self.optimizers[""].param_groups]
 
-    @property
-    def progress(self) -> float:
-        """t/T."""
-        return self.at / self.steps
+    def loop(self, log_every: int | None = None) -> Iterator[dict[str, Any] | None]:
+        """Step to the end; after each step, what is logged of it (every `log_every` steps, the first and the last)."""
+        while self.at < self.steps:
+            at = self.at + 1
+            log = log_every is not None and (at % log_every == 0 or at in (1, self.steps))
+            values = self.step(describe=log)
+            yield values if log else None
 
     def step(self, describe: bool = False) -> dict[str, Any]:
         """One step; the terms of its objective, by name, and with `describe` all that is logged beside them."""
@@ -121,67 +89,74 @@ class Training:
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
-        for group, rate in zip(self.optimizer.param_groups, self.first_rates, strict=True):
-            group["lr"] = rate * learning_rate_factor(self.progress, self.config.lr_gamma * self.steps)
+        factor = learning_rate_factor(self.progress, self.config.lr_gamma * self.steps)
+        for optimizer in self.optimizers.values():
+            for group, rate in zip(optimizer.param_groups, self.first_rates, strict=True):
+                group["lr"] = rate * factor
         if not self.model.training:
             self.model.train()
         batch = self.batches.at(self.at)
         self.unreadable |= batch.unreadable
         iteration = Iteration(self, batch, describe)
-        self.method.update(iteration)
-        if not describe or iteration.out is None:
-            return dict(iteration.values)
-        said: dict[str, Any] = {"loss": sum(iteration.values.values()), "lr": self.optimizer.param_groups[-1]["lr"]}
-        said |= self.source_term.describe(iteration.out) | self.method.describe(iteration.out)
-        if iteration.out.target is not None:
-            f_s, f_t = iteration.out.source.features, iteration.out.target.features
-            said["batch_a_distance"] = batch_a_distance(f_s.detach().cpu().numpy(), f_t.detach().cpu().numpy())
-        if len(iteration.values) > 1:
-            said["gradient_share"] = iteration.gradient_share
-        return {**iteration.values, **said}
+        self.objective.method.update(iteration)
+        return {**iteration.values, **self._described(iteration)} if describe else iteration.values
 
-    def source(self, out: Outputs) -> dict[str, Tensor]:
-        """Source term and β·MI, by name."""
-        term = self.config.source_term
-        generator = seeded(self.config.seed, 4, self.at) if term == "sampled" else None
-        terms: dict[str, Tensor] = {term: self.source_term(out, generator)}
-        if self.config.mi and out.target is not None:
-            terms["mi"] = self.config.beta * mutual_information_loss(_averaged_logits(out), self.prior)
-        return terms
+    def forward(self, batch: Batch, progress: float) -> tuple[Outputs, list[Tensor]]:
+        """Both domains through the network, jointly, so that they share batch normalisation, unless told otherwise.
 
-    def weight(self, name: str) -> float:
-        """The factor of a term that the config asks for; 0 leaves it out."""
-        return self.term_weights.get(name, 1.0)
-
-    def weighted(self, name: str, term: Tensor) -> Tensor:
-        """The term times its factor."""
-        weight = self.weight(name)
-        return term if weight == 1 else weight * term
-
-    def forward(self, batch: Batch, progress: float) -> Outputs:
-        """Both domains through the network: jointly, so that they share batch normalisation, unless told otherwise."""
-        x_s, x_t = batch.x_s.to(self.device), None if batch.x_t is None else batch.x_t.to(self.device)
+        Also the features as they left the network, which all gradients pass through.
+        """
+        x = [part.to(self.device) for part in (batch.x_s, batch.x_t) if part is not None]
+        joint = len(x) == 2 and not self.config.separate_bn
         with autocast(self.device, self.config.precision):
-            if x_t is None or self.config.separate_bn:
-                passed = [self._through(x) for x in (x_s, x_t) if x is not None]
-            else:
-                passed = self._through(torch.cat([x_s, x_t])).split(len(x_s))
-        self.seen = [*{id(p.seen): p.seen for p in passed}.values()]
-        source = passed[0].views(self.model, batch.i_s, batch.y_s.to(self.device))
-        target = None if batch.i_t is None else passed[1].views(self.model, batch.i_t, None)
-        heads = tuple(
-            Head(view, None if target is None else target[1 + i], linear.weight, linear.bias)
-            for i, (view, linear) in enumerate(zip(source[1:], self.model.linear_layers, strict=True))
+            features = [self.model.features(part) for part in ([torch.cat(x)] if joint else x)]
+            heads = [self.model.classify(f) for f in features]
+        cuts = [slice(None, len(x[0])), slice(len(x[0]), None)] if joint else [slice(None)]
+        halves = [
+            (f[rows], [HeadOutput(h.features[rows], h.logits[rows]) for h in every])
+            for f, every in zip(features, heads, strict=True)
+            for rows in cuts
+        ]
+        source = self._views(*halves[0], batch.i_s, batch.y_s.to(self.device))
+        target = None if batch.i_t is None else self._views(*halves[1], batch.i_t, None)
+        linear = tuple(
+            Head(view, None if target is None else target[1 + i], layer.weight, layer.bias)
+            for i, (view, layer) in enumerate(zip(source[1:], self.model.linear_layers, strict=True))
         )
-        return Outputs(source[0], None if target is None else target[0], heads, progress, self._classify)
+        generator = cache(lambda: seeded(self.config.seed, 4, self.at))
+        both = (source[0], None if target is None else target[0])
+        return Outputs(*both, linear, progress, self._classify, self.statistics.of, generator), features
 
-    def _through(self, x: Tensor) -> "_Passed":
-        f = self.model.features(x)
-        return _Passed(f, f, self.model.classify(f))
+    def _views(self, features: Tensor, heads: list[HeadOutput], index: Tensor, labels: Tensor | None) -> list[View]:
+        """One domain's view with the combined logits, then that of each head; in float32."""
+        inner = [View(h.features.float(), h.logits.float(), index, labels) for h in heads]
+        return [View(features.float(), self.model.combined([v.logits for v in inner]), index, labels), *inner]
 
     def _classify(self, features: Tensor) -> tuple[Tensor, ...]:
         with autocast(self.device, self.config.precision):
             return tuple(head.logits for head in self.model.classify(features))
+
+    def _described(self, iteration: "Iteration") -> dict[str, Any]:
+        """What is logged of a step beside its terms."""
+        out = iteration.out
+        if out is None:
+            return {}
+        logged: dict[str, Any] = {
+            "loss": sum(iteration.values.values()),
+            "lr": self.optimizers[""].param_groups[-1]["lr"],
+            **self.objective.describe(out),
+        }
+        if out.target is not None:
+            f_s, f_t = (view.features.detach().cpu().numpy() for view in out.both())
+            logged["batch_a_distance"] = batch_a_distance(f_s, f_t)
+        if len(iteration.values) > 1:
+            logged["gradient_share"] = iteration.gradient_share
+        return logged
+
+    @property
+    def progress(self) -> float:
+        """t/T."""
+        return self.at / self.steps
 
     @torch.no_grad()
     def fill_memory(self) -> None:
@@ -190,12 +165,11 @@ class Training:
         Batch normalisation uses the statistics of the batch, as it will in training (fresh running averages would leave
         the features unnormalised), and its running averages are put back; dropout is off.
         """
-        if not self.source_term.needs_statistics or self.config.estimator == "iterative":
-            return
-        with self.batch_statistics():
-            for batch in self.batches.all_rows():
-                self.unreadable |= batch.unreadable
-                self.source_term.observe(self.forward(batch, progress=0.0))
+        if self.statistics.memories:
+            with self.batch_statistics():
+                for batch in self.batches.all_rows():
+                    self.unreadable |= batch.unreadable
+                    self.statistics.observe(self.forward(batch, progress=0.0)[0], filling=True)
 
     @contextmanager
     def batch_statistics(self) -> Iterator[None]:
@@ -211,32 +185,111 @@ class Training:
             for m, state in zip(normalisations, before, strict=True):
                 m.load_state_dict(state)
 
+    def _optimizer(self) -> torch.optim.SGD:
+        config, lr = self.config, self.config.lr or 0.0
+        groups = [*self.model.parameter_groups(lr), {"params": [*self.objective.parameters()], "lr": lr}]
+        return torch.optim.SGD(
+            [group for group in groups if group["params"]],
+            momentum=config.momentum,
+            nesterov=config.momentum > 0,
+            weight_decay=config.weight_decay or 0.0,
+            fused=True,  # one pass over the parameters instead of five
+        )
+
     def state(self) -> dict[str, Any]:
         """All that the next step depends on; refused if the last step left weights that are not finite."""
-        for name, value in (*self.model.state_dict().items(), *self.method.state_dict().items()):
+        method = self.objective.method.state_dict()
+        for name, value in (*self.model.state_dict().items(), *method.items()):
             if value.is_floating_point() and not bool(value.isfinite().all()):
                 raise NotFiniteError(f"weights {name}", float("nan"), self.at)
         return {
             "step": self.at,
             "model": self.model.state_dict(),
-            "method": self.method.state_dict(),
-            "source_term": self.source_term.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "objective": self.objective.state_dict(),
+            "optimizers": {phase: optimizer.state_dict() for phase, optimizer in self.optimizers.items()},
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Go back to a state."""
         self.at = state["step"]
         self.model.load_state_dict(state["model"])
-        self.method.load_state_dict(state["method"])
-        self.source_term.load_state_dict(state["source_term"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.objective.load_state_dict(state["objective"])
+        for phase, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][phase])
 
 
-def _averaged_logits(out: Outputs) -> Tensor:
-    """Logits of the target whose softmax is the average of the heads' probabilities."""
-    assert out.target is not None
-    if len(out.heads) == 1:
-        return out.target.logits
-    log_p = torch.stack([head.target.logits.log_softmax(1) for head in out.heads if head.target is not None])
-    return log_p.logsumexp(0) - math.log(len(log_p))
+class Iteration:
+    """One iteration as a method sees it (`objectives.base.Step`): `values` of the terms minimised, the last outputs.
+
+    With `describe`, `gradient_share` says how much of the gradient at the features comes from each term.
+    """
+
+    def __init__(self, trainer: Trainer, batch: Batch, describe: bool) -> None:
+        self._trainer, self._batch, self._describe = trainer, batch, describe
+        self.extractor: nn.Module = trainer.extractor
+        self.heads: nn.Module = trainer.heads
+        self.values: dict[str, float] = {}
+        self.gradient_share: dict[str, float] = {}
+        self.out: Outputs | None = None
+        self._features: list[Tensor] = []
+
+    def forward(self) -> Outputs:
+        """The batch through the network as it is now; the shared statistics take it in the first time."""
+        first, trainer = self.out is None, self._trainer
+        self.out, self._features = trainer.forward(self._batch, trainer.progress)
+        if first:
+            trainer.statistics.observe(self.out)
+        return self.out
+
+    def source(self, out: Outputs) -> dict[str, Tensor]:
+        """The source term and the target terms, by name."""
+        return self._trainer.objective.source_and_target_terms(out)
+
+    def minimize(
+        self, terms: dict[str, Tensor], only: Iterable[nn.Module] | None = None, phase: str | None = None
+    ) -> None:
+        """One optimizer step on the sum of the terms, each times its weight; with `only`, all other parameters stay."""
+        trainer = self._trainer
+        weights = {name: trainer.config.term_weight.get(name, 1.0) for name in terms}
+        terms = {n: term if weights[n] == 1 else weights[n] * term for n, term in terms.items() if weights[n]}
+        if not terms:  # all of this phase are turned off
+            return
+        values = {name: float(term.detach()) for name, term in terms.items()}
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise NotFiniteError(name, value, trainer.at)
+        self.values |= values
+        if self._describe:
+            self.gradient_share |= _gradient_shares(terms, self._features)
+        optimizer = trainer.optimizers[phase or ""]
+        optimizer.zero_grad()
+        inputs: Any = None if only is None else [p for module in only for p in module.parameters()]
+        torch.stack([*terms.values()]).sum().backward(inputs=inputs)  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+
+def _gradient_shares(terms: dict[str, Tensor], features: list[Tensor]) -> dict[str, float]:
+    """How much each term pulls at the features: the norms of its gradients there, as shares of their sum."""
+    norms = {}
+    for name, term in terms.items():
+        grads = torch.autograd.grad(term, features, retain_graph=True, allow_unused=True)
+        norms[name] = math.sqrt(sum(float(g.square().sum()) for g in grads if g is not None))
+    total = sum(norms.values())
+    return {name: round(norm / total, 4) if total > 0 else 0.0 for name, norm in norms.items()}
+
+
+def _context(config: RunConfig, model: Classifier, source: Domain, target: Domain) -> Context:
+    """What the terms are made for."""
+    assert source.y is not None
+    assert source.classes is not None
+    share = torch.bincount(source.y, minlength=len(source.classes)).double()
+    width = 1024 if config.network is None else NETWORKS[config.network].discriminator_width
+    return Context(
+        dim=model.dim,
+        head_dims=(model.head_dim,) * len(model.heads),
+        classes=source.classes,
+        sizes=(len(source), len(target)),
+        source_share=share / share.sum(),
+        steps=config.steps or 0,
+        discriminator_width=width,
+    )

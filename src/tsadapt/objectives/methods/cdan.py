@@ -1,12 +1,15 @@
 """CDAN and CDAN+E: a discriminator on features and predictions together."""
 
+from typing import Any, Literal
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from tsadapt.core import certainty_weights, multilinear_map, randomized_map, reverse_gradient
-from tsadapt.objectives.base import METHODS, Outputs, Setting
+from tsadapt.objectives.base import METHODS, Context, Outputs
 from tsadapt.objectives.methods.dann import Adversarial
+from tsadapt.settings import setting
 
 __all__ = ["CDAN", "CDANE"]
 
@@ -26,13 +29,18 @@ class CDAN(Adversarial):
     r_f: Tensor
     r_g: Tensor
 
-    def __init__(self, setting: Setting) -> None:
-        k, c = setting.dim, setting.classes
+    def __init__(self, context: Context, **settings: Any) -> None:
+        super().__init__(context, **settings)
+        k, c, width = context.dim, len(context.classes), context.discriminator_width
         self.randomized = k * c > MULTILINEAR_LIMIT
-        super().__init__(setting, setting.hidden if self.randomized else k * c)
         if self.randomized:
-            self.register_buffer("r_f", torch.randn(k, setting.hidden))
-            self.register_buffer("r_g", torch.randn(c, setting.hidden))
+            self.register_buffer("r_f", torch.randn(k, width))
+            self.register_buffer("r_g", torch.randn(c, width))
+
+    def inputs(self, context: Context) -> int:
+        """K·C of f ⊗ g, or as many as the randomised map gives."""
+        product = context.dim * len(context.classes)
+        return context.discriminator_width if product > MULTILINEAR_LIMIT else product
 
     def mapped(self, out: Outputs) -> Tensor:
         """T(f, g)."""
@@ -44,19 +52,19 @@ class CDAN(Adversarial):
 
 @METHODS.register("cdan+e")
 class CDANE(CDAN):
-    """CDAN whose certain samples count more: w = 1 + exp(−H(g)), normalised within each domain.
+    """CDAN whose certain samples count more: w = 1 + exp(−H(g)), normalised within each domain."""
 
-    `entropy_grad = "reversed"` lets the gradient through the weights, reversed like the rest, as the published code
-    does; "none" (the default) takes them as constants.
-    """
+    entropy_grad: Literal["none", "reversed"] = setting(
+        "none", "CDAN+E's weights are constants, or carry a reversed gradient as in the published code."
+    )
 
     def weights(self, out: Outputs) -> tuple[Tensor, Tensor]:
         """1 + exp(−H(g)) of both domains."""
         source, target = out.both()
 
         def weight(logits: Tensor) -> Tensor:
-            if self.setting.config.entropy_grad == "none":
+            if self.entropy_grad == "none":
                 return certainty_weights(logits.detach())
-            return certainty_weights(reverse_gradient(logits, self.reversal(out)))
+            return certainty_weights(reverse_gradient(logits, self.alpha(out)))
 
         return weight(source.logits), weight(target.logits)

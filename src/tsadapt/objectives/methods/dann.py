@@ -1,13 +1,14 @@
 """DANN: features from which a discriminator cannot tell the domain."""
 
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from tsadapt.core import domain_loss, reverse_gradient
+from tsadapt.core import domain_loss, reversal_coefficient, reverse_gradient
 from tsadapt.models.discriminator import Discriminator
-from tsadapt.objectives.base import METHODS, Method, Outputs, Setting
+from tsadapt.objectives.base import METHODS, Context, Method, Outputs
+from tsadapt.settings import setting
 
 __all__ = ["DANN", "Adversarial"]
 
@@ -17,9 +18,22 @@ class Adversarial(Method):
 
     terms: ClassVar[tuple[str, ...]] = ("domain",)
 
-    def __init__(self, setting: Setting, inputs: int) -> None:
-        super().__init__(setting)
-        self.discriminator = Discriminator(inputs, setting.hidden)
+    reversal: Literal["progress", "iteration"] = setting(
+        "progress", "The reversed gradient grows over the run, or over 10,000 steps as in CDAN's code."
+    )
+
+    def __init__(self, context: Context, **settings: Any) -> None:
+        super().__init__(context, **settings)
+        self.discriminator = Discriminator(self.inputs(context), context.discriminator_width)
+
+    def inputs(self, context: Context) -> int:
+        """How many values the discriminator takes."""
+        return context.dim
+
+    def alpha(self, out: Outputs) -> float:
+        """α of the reversed gradient, by progress or by iteration."""
+        gain = 10.0 if self.reversal == "progress" else 10.0 * self.context.steps / 10_000
+        return reversal_coefficient(out.progress, gain)
 
     def mapped(self, out: Outputs) -> Tensor:
         """What the discriminator looks at, (B_s + B_t, inputs), the source's rows first."""
@@ -32,7 +46,7 @@ class Adversarial(Method):
     def losses(self, out: Outputs) -> dict[str, Tensor]:
         """L_d: the discriminator learns to tell the domains, and by the reversed gradient the features not to."""
         source, target = out.both()
-        d = self.discriminator(reverse_gradient(self.mapped(out), self.reversal(out)))
+        d = self.discriminator(reverse_gradient(self.mapped(out), self.alpha(out)))
         d_s, d_t = d.split([len(source.index), len(target.index)])
         return {"domain": domain_loss(d_s, d_t, *self.weights(out))}
 
@@ -44,7 +58,7 @@ class Adversarial(Method):
         d_s, d_t = self.discriminator(self.mapped(out)).split([len(source.index), len(target.index)])
         self.discriminator.train()
         right = float(((d_s > 0).float().mean() + (d_t <= 0).float().mean()) / 2)  # both domains count half
-        return {"discriminator_accuracy": right, "alpha": self.reversal(out)}
+        return {"discriminator_accuracy": right, "alpha": self.alpha(out)}
 
 
 @METHODS.register("dann")
@@ -55,9 +69,6 @@ class DANN(Adversarial):
     """
 
     paper = "Ganin et al., JMLR 2016"
-
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting, setting.dim)
 
     def mapped(self, out: Outputs) -> Tensor:
         """The features."""

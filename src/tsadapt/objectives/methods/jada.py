@@ -27,7 +27,7 @@ class JADA(DANN):
     def losses(self, out: Outputs) -> dict[str, Tensor]:
         """DANN's term and the disagreement of the heads."""
         source, target = out.both()
-        reversed_t = reverse_gradient(target.features, self.reversal(out))
+        reversed_t = reverse_gradient(target.features, self.alpha(out))
         # Both domains go through the heads, so that their batch normalisation sees what it sees elsewhere.
         logits = out.classify(torch.cat([source.features.detach(), reversed_t]))
         p_1, p_2 = (F.softmax(z[len(source.index) :].float(), dim=1) for z in logits)

@@ -9,7 +9,7 @@ __all__ = ["SourceOnly"]
 
 @METHODS.register("source-only")
 class SourceOnly(Method):
-    """Train on the source and hope. With cross-entropy and no MI the target is never even forwarded."""
+    """No adaptation. With cross-entropy and no target term, the target is not even forwarded."""
 
     needs_target = False
 

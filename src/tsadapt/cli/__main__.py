@@ -1,7 +1,0 @@
-"""python -m tsadapt.cli."""
-
-import sys
-
-from tsadapt.cli import main
-
-sys.exit(main())

@@ -1,0 +1,189 @@
+"""The objective of a run, in one sentence: source term + target terms + method, each named, weighted and with settings.
+
+    --source-term tsa --target-term mi --method cdan+e     {"tsa": L_∞, "mi": β·L_MI, "domain": L_d}
+
+`with_settings` is how settings reach a config, whoever gives them: command line, Python, TOML, sweeps, estimators.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from tsadapt.config import RUN_SETTINGS, RunConfig
+from tsadapt.errors import UserError, unknown
+from tsadapt.objectives.base import (
+    METHODS,
+    SOURCE_TERMS,
+    TARGET_TERMS,
+    Context,
+    Method,
+    Outputs,
+    SourceTerm,
+    Term,
+)
+from tsadapt.objectives.statistics import SharedStatistics
+from tsadapt.settings import Setting
+
+__all__ = ["Objective", "all_settings", "check_objective", "full_settings", "term_classes", "uses", "with_settings"]
+
+SHORTHANDS = {
+    "tsa": Setting("tsa", bool, False, "TSA: short for --source-term tsa --target-term mi."),
+    "mi": Setting("mi", bool, False, "Mutual information: short for --target-term mi."),
+}
+
+
+class Objective(nn.Module):
+    """The terms of a run, and the statistics that they share."""
+
+    def __init__(self, config: RunConfig, context: Context) -> None:
+        super().__init__()
+        made = {name: cls(context, **config.settings.get(name, {})) for name, cls in _in_order(config)}
+        self.method = cast("Method", made[config.method])
+        self.source_term = cast("SourceTerm", made[config.source_term])
+        self.target_terms = nn.ModuleList(made[name] for name in config.target_terms)
+        self.statistics = SharedStatistics([one for term in made.values() for one in term.statistics()], context)
+        self.source_name, self.target_names = config.source_term, config.target_terms
+        self.needs_target = any(term.needs_target for term in made.values())
+
+    def __iter__(self) -> Iterator[Term]:
+        return iter(cast("list[Term]", [self.source_term, *self.target_terms, self.method]))
+
+    def source_and_target_terms(self, out: Outputs) -> dict[str, Tensor]:
+        """The source term and the target terms, by name; the method adds its own."""
+        terms: dict[str, Tensor] = {self.source_name: self.source_term(out)}
+        for name, term in zip(self.target_names, self.target_terms, strict=True):
+            terms[name] = term(out)
+        return terms
+
+    def describe(self, out: Outputs) -> dict[str, Any]:
+        """What the terms have to say of a step beside their values."""
+        return {key: value for term in self for key, value in term.describe(out).items()}
+
+
+def term_classes(config: RunConfig) -> dict[str, type[Term]]:
+    """The classes of the terms of a run, by name; an unknown name is refused."""
+    found: dict[str, type[Term]] = {config.source_term: SOURCE_TERMS[config.source_term]}
+    for name, cls in (*((n, TARGET_TERMS[n]) for n in config.target_terms), (config.method, METHODS[config.method])):
+        if name in found:
+            raise UserError(f"Two terms of the objective are called {name!r}: their settings cannot be told apart.")
+        found[name] = cls
+    return found
+
+
+def _in_order(config: RunConfig) -> list[tuple[str, type[Term]]]:
+    """The method first: its parameters are drawn right after the network's, whatever terms stand beside it."""
+    classes = term_classes(config)
+    return sorted(classes.items(), key=lambda item: item[0] != config.method)
+
+
+def check_objective(config: RunConfig) -> None:
+    """Every term is known, and every weight is one of a term."""
+    classes = term_classes(config)
+    terms = (config.source_term, *config.target_terms, *cast("type[Method]", classes[config.method]).terms)
+    for name in config.term_weight:
+        if name not in terms:
+            raise UserError(f"{unknown('term', name, terms)} (method {config.method})")
+    if not any(config.term_weight.get(name, 1.0) for name in terms):
+        raise UserError("term_weight turns every term off: there is nothing left to minimise.")
+
+
+def with_settings(config: RunConfig, tell: Callable[[str], object] | None = None, **given: Any) -> RunConfig:
+    """The config with other settings: its own fields, and those of its terms by their plain names.
+
+    A plain name (lambda0) is set in every term of the run that has it, "TERM.NAME" in that term alone. `tsa` and `mi`
+    are short for the terms they name. A setting that only terms outside the run have is dropped; `tell` hears of it.
+
+    >>> config = with_settings(RunConfig("a", "b"), tsa=True, lambda0=0.5, seed=1)
+    >>> config.source_term, config.target_terms, config.settings, config.seed
+    ('tsa', ('mi',), {'tsa': {'lambda0': 0.5}}, 1)
+    """
+    names = {field.name for field in fields(RunConfig)}
+    own = {name: value for name, value in given.items() if name in names}
+    own |= _shorthands(config, own, given.get("tsa"), given.get("mi"))
+    config = replace(config, **own)
+    classes = term_classes(config)
+    settings = {name: dict(values) for name, values in config.settings.items()}
+    for name, value in given.items():
+        if name in names or name in SHORTHANDS:
+            continue
+        only, _, plain = name.rpartition(".")
+        owners = [term for term, cls in classes.items() if plain in cls.settings and only in ("", term)]
+        if not owners:
+            _check_known(name)
+            if tell is not None:
+                others = ", ".join(term for term, cls in _all_terms().items() if plain in cls.settings)
+                tell(f"{plain} is not used: it is a setting of {others}, which this run does not have.")
+        for term in owners:
+            settings.setdefault(term, {})[plain] = value
+    return _canonical(replace(config, settings=settings), classes)
+
+
+def _shorthands(config: RunConfig, own: dict[str, Any], tsa: bool | None, mi: bool | None) -> dict[str, Any]:
+    """What --tsa, --mi and --no-mi stand for."""
+    found: dict[str, Any] = {}
+    if tsa:
+        if own.get("source_term", "tsa") != "tsa":
+            raise UserError(f"tsa and source_term {own['source_term']} contradict each other: give one of them.")
+        found["source_term"] = "tsa"
+    targets = tuple(own.get("target_terms", config.target_terms))
+    if mi or (tsa and mi is None):
+        found["target_terms"] = targets if "mi" in targets else (*targets, "mi")
+    elif mi is False:
+        found["target_terms"] = tuple(name for name in targets if name != "mi")
+    return found
+
+
+def _canonical(config: RunConfig, classes: dict[str, type[Term]]) -> RunConfig:
+    """Settings of terms checked, and those at their default left out: equal runs have equal configs."""
+    settings = {}
+    for term, given in config.settings.items():
+        known = classes[term].settings
+        for name in given:
+            if name not in known:
+                raise UserError(unknown(f"setting of {term}", name, known))
+        checked = {name: known[name].check(value) for name, value in given.items()}
+        resolved = classes[term].resolved(checked)
+        settings[term] = {name: value for name, value in resolved.items() if value != known[name].default}
+    return replace(config, settings=settings)
+
+
+def full_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """Every setting of every term of a run, given or not."""
+    return {
+        term: {name: config.settings.get(term, {}).get(name, one.default) for name, one in cls.settings.items()}
+        for term, cls in term_classes(config).items()
+    }
+
+
+def uses(config: RunConfig, name: str) -> bool:
+    """Whether a run depends on a setting at all.
+
+    >>> uses(RunConfig("a", "b"), "lambda0"), uses(RunConfig("a", "b", source_term="tsa"), "lambda0")
+    (False, True)
+    """
+    if name in RUN_SETTINGS or name in SHORTHANDS:
+        return True
+    only, _, plain = name.rpartition(".")
+    return any(plain in cls.settings for term, cls in term_classes(config).items() if only in ("", term))
+
+
+def all_settings() -> dict[str, Setting]:
+    """Every setting there is, by its plain name: a run's, those of all terms, and the shorthands."""
+    found = {name: one for name, one in RUN_SETTINGS.items() if name != "settings"} | SHORTHANDS
+    for cls in _all_terms().values():
+        found |= {name: one for name, one in cls.settings.items() if name not in found}
+    return found
+
+
+def _all_terms() -> dict[str, type[Term]]:
+    registries = (SOURCE_TERMS, TARGET_TERMS, METHODS)
+    return {name: registry[name] for registry in registries for name in registry}
+
+
+def _check_known(name: str) -> None:
+    only, _, plain = name.rpartition(".")
+    known = all_settings()
+    if plain not in known or (only and plain not in _all_terms().get(only, Term).settings):
+        raise UserError(unknown("setting", name, known))

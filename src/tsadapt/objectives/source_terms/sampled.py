@@ -1,0 +1,25 @@
+"""L_M: TSA by M drawn copies of each feature instead of the closed form, to compare with it."""
+
+from torch import Tensor
+
+from tsadapt.core import sampled_cross_entropy
+from tsadapt.objectives.base import SOURCE_TERMS, Head, Outputs
+from tsadapt.objectives.source_terms.tsa import TSA
+from tsadapt.settings import setting
+
+__all__ = ["Sampled"]
+
+
+@SOURCE_TERMS.register("sampled")
+class Sampled(TSA):
+    """TSA by drawn copies instead of the closed form, for comparison."""
+
+    samples: int = setting(8, "Copies drawn for each feature (M).", above=0)
+
+    def of_head(self, i: int, head: Head, out: Outputs) -> Tensor:
+        """L_M of one head."""
+        return sampled_cross_entropy(
+            head.source.features, out.labels(), head.weight, head.bias, *self.both(i, out), self.strength(out),
+            self.samples, out.generator(), mean_shift=self.mean_shift, covariance=self.covariance, policy=self.policy,
+            min_count=self.min_count,
+        )  # fmt: skip
