@@ -4,7 +4,10 @@ from tests.photos import picture, truncate, write_classes, write_flat
 
 from tsadapt.data.arrays import from_arrays
 from tsadapt.data.doctor import examine, quick_findings
+from tsadapt.data.in_memory import as_dataset
 from tsadapt.data.open import open_dataset
+
+ROLES = ("source", "target")
 
 
 def opened(path):
@@ -102,6 +105,24 @@ def test_what_fit_would_refuse():
 def vectors(scale=1.0, seed=0):
     rng = np.random.default_rng(seed)
     return from_arrays("v", scale * rng.normal(size=(30, 4)), np.arange(30) % 3)
+
+
+def test_the_same_rows_under_two_names_are_the_same_data():
+    source, target = (as_dataset(vectors().x, labels=vectors().y, name=f"the {role}").train for role in ROLES)
+    assert "warning same" in found(source, target)
+    assert "warning same" not in found(source, target.keep([*range(29)]))
+
+
+def test_data_in_memory_is_named_by_its_role():
+    source, target = (as_dataset(vectors().x, name=f"the {role}").train for role in ROLES)
+    assert found(source, target)["error unlabelled"][0].startswith("The source has no labels.")
+
+
+def test_a_long_group_of_duplicates_is_shown_in_part():
+    same = from_arrays("v", np.ones((30, 4)), np.arange(30) % 3)
+    finding = next(f for f in examine(same, None, 0).findings if f.code == "duplicates")
+    assert "0 = 1 = 2 = 3 = 4 = …" in finding.text
+    assert finding.rows == (" = ".join(map(str, range(30))),)
 
 
 def test_arrays_in_different_ranges():

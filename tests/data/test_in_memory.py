@@ -156,7 +156,7 @@ def test_names_for_configs(tmp_path, monkeypatch):
         ((VECTORS, np.array([1, "a", 2, "b"], dtype=object)), "mix numbers and names"),
         ((VECTORS, np.eye(4)), r"y has shape \(4, 4\)"),
         ((VECTORS, [0.5, 1, 2, 3]), "fractions"),
-        (("moons:source", [0] * 300), "has labels of its own"),
+        (("moons:source", [0] * 300), "already contains labels"),
         (np.array([{}]), "dtype object"),
     ],
 )

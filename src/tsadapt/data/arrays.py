@@ -126,8 +126,8 @@ def from_frame(name: str, frame: Any, columns: tuple[str, ...] | None = None) ->
                 f"{name}: column {column!r} is not numeric, for example {values.iloc[0]!r}. Expected numbers.{hint}"
             )
     if frame.shape[1] == 0:
-        raise UserError(f"{name} has no feature columns. Expected at least one column of numbers beside the labels.")
-    domain = from_arrays(name, frame.to_numpy(np.float32, na_value=np.nan), labels)
+        raise UserError(f"{name} has no feature columns. Expected at least one column of numbers besides the labels.")
+    domain = from_arrays(name, frame.to_numpy(np.float32, na_value=np.nan), labels)  # nullable columns have NA
     return replace(domain, columns=tuple(frame.columns))
 
 

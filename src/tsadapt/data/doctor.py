@@ -26,6 +26,8 @@ UNEVEN = 10
 """The largest accepted ratio between the sizes of two classes."""
 SCALES = 5
 """The largest accepted ratio between the standard deviations of two domains."""
+MANY = 5
+"""Rows of a group of duplicates that a message shows."""
 WHOLE = 1 << 30
 """A side longer than that of any image, so that every image is decoded at full size."""
 
@@ -57,11 +59,11 @@ def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
     if source.y is None or source.classes is None:
         swapped = target is not None and target.y is not None
         hint = "Did you swap source and target?" if swapped else "Expected class folders, or a label for each row."
-        text = f"The source {source.name} has no labels. {hint}"
+        text = f"The {_titled('source', source)} has no labels. {hint}"
         return [*found, Finding("error", "unlabelled", text)]
     counts = _counts(source)
     if len(source.classes) == 1:
-        text = f"The source {source.name} has only one class, {source.classes[0]!r}. Expected at least two."
+        text = f"The {_titled('source', source)} has only one class, {source.classes[0]!r}. Expected at least two."
         found.append(Finding("error", "one-class", text))
     tiny = [f"{name} ({n})" for name, n in counts.items() if n < TINY]
     if tiny:
@@ -91,21 +93,29 @@ def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
     return found
 
 
+def _titled(role: str, domain: Domain) -> str:
+    """The role of a domain and its name; the role alone if that is its name, as for data in memory."""
+    return role if domain.name == f"the {role}" else f"{role} {domain.name}"
+
+
 def _same_place(source: Domain, target: Domain) -> list[Finding]:
     """A target that is part of the source, or the source itself."""
     if not isinstance(source.x, ImageFiles) or not isinstance(target.x, ImageFiles):
-        same = source.name == target.name and source.fingerprint() == target.fingerprint()
+        same = source.kind == target.kind != "file" and torch.equal(source.tensor, target.tensor)
         shared = len(target) if same else 0
     else:
         ours = set(zip(source.x.paths, source.x.spans or source.x.paths, strict=True))
         shared = sum(place in ours for place in zip(target.x.paths, target.x.spans or target.x.paths, strict=True))
         same = shared == len(source) == len(target)
     if same:
-        text = f"Source and target are the same data, {source.name}, so there is nothing to adapt to."
+        text = f"Source and target are the same data ({source.name}): there is nothing to adapt to."
         return [Finding("warning", "same", text)]
     if shared == len(target):
-        text = f"The source {source.name} contains the whole target {target.name} ({counted(shared, 'file')})."
-        return [Finding("error", "within", f"{text} Did you mean a subfolder as the source?")]
+        text = (
+            f"The {_titled('source', source)} contains all {counted(shared, 'file')} of the {_titled('target', target)}"
+            ". Did you mean a subfolder as the source?"
+        )
+        return [Finding("error", "within", text)]
     return []
 
 
@@ -210,17 +220,20 @@ def _duplicates(domain: Domain, digests: dict[int, bytes], drop: set[int], by_la
     torn = [rows for rows in same if labels is not None and len(set(labels[rows].tolist())) > 1]
     for rows in same:
         drop |= set(rows if by_label and rows in torn else rows[1:])
-    groups_named = tuple(" = ".join(domain.row_name(row) for row in rows) for rows in same)
     copies = counted(sum(len(rows) - 1 for rows in same), "duplicate row")
-    text = f"{domain.name} contains {copies} in {counted(len(same), 'group')}: {few(groups_named)}."
-    found = [Finding("warning", "duplicates", text, groups_named)]
+    text = f"{domain.name} contains {copies} in {counted(len(same), 'group')}"
+    found = [_groups_finding("duplicates", text, domain, same)]
     if torn:
-        names = tuple(" = ".join(domain.row_name(row) for row in rows) for rows in torn)
-        text = (
-            f"{domain.name} contains {counted(len(torn), 'group')} of duplicates with different labels: {few(names)}."
-        )
-        found.append(Finding("warning", "torn", text, names))
+        text = f"{domain.name} contains {counted(len(torn), 'group')} of duplicates with different labels"
+        found.append(_groups_finding("torn", text, domain, torn))
     return found
+
+
+def _groups_finding(code: str, text: str, domain: Domain, groups: list[list[int]]) -> Finding:
+    """A warning about groups of equal rows; its text shows the start of a few groups."""
+    named = [[domain.row_name(row) for row in rows] for rows in groups]
+    starts = few(" = ".join(names if len(names) <= MANY else [*names[:MANY], "…"]) for names in named)
+    return Finding("warning", code, f"{text}: {starts}.", tuple(" = ".join(names) for names in named))
 
 
 def _shared(source: Domain, target: Domain, ours: dict[int, bytes], theirs: dict[int, bytes]) -> list[Finding]:

@@ -46,7 +46,7 @@ def as_dataset(
         if y is not None and labels is not None:
             raise _labelled_twice(name)
         return as_dataset(x, columns, labels if y is None else y, name)
-    dataset = _unlabelled_or_own(data, columns, name)
+    dataset = _as_given(data, columns, name)
     return dataset if labels is None else _with_labels(dataset, labels)
 
 
@@ -64,8 +64,8 @@ def dataset_name(dataset: Dataset) -> str:
     return f"memory:{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
-def _unlabelled_or_own(data: Any, columns: tuple[str, ...] | None, name: str) -> Dataset:
-    """The dataset without additional labels."""
+def _as_given(data: Any, columns: tuple[str, ...] | None, name: str) -> Dataset:
+    """The dataset with the labels that the data itself contains."""
     if isinstance(data, Dataset):
         return data
     if isinstance(data, str | Path):
@@ -111,7 +111,7 @@ def _array(data: Any) -> np.ndarray:
 
 
 def _with_labels(dataset: Dataset, labels: Any) -> Dataset:
-    """The dataset with labels, which it must not have yet; it is no longer what its name stands for."""
+    """The dataset with labels, and without its name: the name stands for the unlabelled data."""
     domain = dataset.train
     if domain.y is not None:
         raise _labelled_twice(domain.name)
@@ -123,4 +123,4 @@ def _with_labels(dataset: Dataset, labels: Any) -> Dataset:
 
 
 def _labelled_twice(name: str) -> UserError:
-    return UserError(f"{name} has labels of its own, and labels were passed too. Pass only one of them.")
+    return UserError(f"{name} already contains labels, and labels were passed as well. Pass only one of them.")
