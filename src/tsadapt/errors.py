@@ -1,4 +1,4 @@
-"""What a user is told when something is wrong with what she gave."""
+"""Errors for users, and helpers to phrase them."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -7,25 +7,25 @@ __all__ = ["UserError", "counted", "few", "unknown"]
 
 
 class UserError(Exception):
-    """A mistake of the user's: the command line shows its message in one line, and no traceback."""
+    """A mistake in the user's input. The command line prints the message without a traceback."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str], listed: str | None = None) -> str:
-    """What to say of a name that is not known: the nearest, and what there is, or the command that lists it.
+    """The message for an unknown name: the closest known name, and all of them or the command that lists them.
 
     >>> unknown("method", "Dan", ["cdan", "dann", "jada"])
-    "Unknown method 'Dan'. Did you mean 'dann'? There is: cdan, dann, jada."
+    "Unknown method 'Dan'. Did you mean 'dann'? Available: cdan, dann, jada."
     """
     known = list(known)
     small = {one.lower(): one for one in reversed(known)}
     near = get_close_matches(name.lower(), reversed(small), n=1, cutoff=0.5)
     hint = f" Did you mean {small[near[0]]!r}?" if near else ""
-    rest = f"All of them: {listed}." if listed else f"There is: {', '.join(known)}."
+    rest = f"List them with: {listed}." if listed else f"Available: {', '.join(known)}."
     return f"Unknown {kind} {name!r}.{hint} {rest}"
 
 
 def few(names: Iterable[str], most: int = 5) -> str:
-    """The first names, and how many more there are.
+    """The first names, and the number of the others.
 
     >>> few(["a", "b", "c"], most=2)
     'a, b and 1 more'
@@ -35,7 +35,7 @@ def few(names: Iterable[str], most: int = 5) -> str:
 
 
 def counted(n: int, noun: str) -> str:
-    """A number with its noun.
+    """A number and its noun, in the plural if needed.
 
     >>> counted(1, "row"), counted(2500, "class")
     ('1 row', '2,500 classes')

@@ -81,11 +81,11 @@ def test_a_table_without_labels(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,red\n", "column 'b' is not numeric, for example 'red'; if it holds the labels, call it 'label'"),
-        ("a,label\n1,x\n2,\n", "row 1 has no label while others have"),
+        ("a,b\n1,red\n", "column 'b' is not numeric.*'red'.*'label'"),
+        ("a,label\n1,x\n2,\n", "row 1 has no label"),
         ("label\nx\n", "has no feature columns"),
         ("", "cannot be read as a table"),
-        ("a,label\nnan,x\n", "not a number in row 0"),
+        ("a,label\nnan,x\n", "missing .* row 0"),
         ("a,label\n", "has no rows"),
     ],
 )
@@ -99,16 +99,16 @@ def test_bad_tables_are_explained(tmp_path, text, message):
     ("arrays", "message"),
     [
         ({"features": np.zeros(3)}, "Unknown array 'features'"),
-        ({"y": np.zeros(3, int)}, "expected one called x"),
+        ({"y": np.zeros(3, int)}, "contains y.*array named x"),
         ({"x": np.zeros((2, 2)), "y": np.zeros(3, int)}, "has 2 rows but 3 labels"),
         ({"x": np.zeros((2, 2)), "y": np.array([0, 2]), "classes": np.array(["a", "b"])}, "from 0 to 1"),
         ({"x": np.zeros((2, 2)), "y": np.array([0.5, 1])}, "labels are fractions"),
-        ({"x": np.array(["a", "b"])}, "expected numbers"),
-        ({"x": np.zeros(3)}, "expected \\(rows, features\\) or images"),
-        ({"x": np.full((1, 4, 4), 300)}, "pixels go from 300 to 300"),
-        ({"x": np.full((1, 4, 4, 7), 3)}, "expected one or three channels"),
-        ({"x": np.array([[np.nan, 1.0]])}, "not a number in row 0, feature 0"),
-        ({"x": np.zeros((2, 2)), "y": np.array([0, 1]), "classes": np.array(["a", "a"])}, "a name twice"),
+        ({"x": np.array(["a", "b"])}, "Expected numbers"),
+        ({"x": np.zeros(3)}, "shape \\(3,\\).*\\(rows, features\\)"),
+        ({"x": np.full((1, 4, 4), 300)}, "300 to 300.*0 to 255"),
+        ({"x": np.full((1, 4, 4, 7), 3)}, "one or three channels"),
+        ({"x": np.array([[np.nan, 1.0]])}, "missing .* row 0, feature 0"),
+        ({"x": np.zeros((2, 2)), "y": np.array([0, 1]), "classes": np.array(["a", "a"])}, "duplicate names: a, a"),
         ({"x": np.zeros((0, 2))}, "has no rows"),
     ],
 )
@@ -127,10 +127,10 @@ def test_damaged_and_missing_files(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(UserError, match="cannot be read"):
         open_dataset(str(tmp_path / "a.npz"))
-    with pytest.raises(UserError, match="No file at"):
+    with pytest.raises(UserError, match=r"b.npz does not exist"):
         open_dataset(str(tmp_path / "b.npz"))
     (tmp_path / "a.docx").touch()
-    with pytest.raises(UserError, match="is no data that tsadapt reads"):
+    with pytest.raises(UserError, match=r"cannot read .*a.docx.*\.parquet"):
         open_dataset(str(tmp_path / "a.docx"))
     with pytest.raises(UserError, match="Did you mean 'digits:mnist'"):
         open_dataset("digit:mnist")
@@ -150,13 +150,13 @@ def test_columns_are_found_by_name(tmp_path):
     assert domain.columns == columns
     assert domain.x.tolist() == [[3, 2, 1], [6, 5, 4]]
     assert domain.classes == ("NA", "dog")
-    with pytest.raises(UserError, match="missing c; too many b"):
+    with pytest.raises(UserError, match=r"Missing: c. Unexpected: b"):
         open_dataset(str(tmp_path / "t.csv"), ("a", "c", "y"))
 
 
 def test_two_label_columns_would_tell_the_label(tmp_path):
     (tmp_path / "t.csv").write_text("a,label,y\n1,cat,0\n2,dog,1\n")
-    with pytest.raises(UserError, match=r"2 columns that could be the labels: label, y\. Keep one"):
+    with pytest.raises(UserError, match=r"2 .*label columns: label, y"):
         open_dataset(str(tmp_path / "t.csv"))
 
 
@@ -166,5 +166,5 @@ def test_odd_but_sound_arrays():
     assert from_arrays("d", np.ones((1, 4, 4), bool)).x.max() == 255
     with pytest.raises(UserError, match="pixels are not finite"):
         from_arrays("d", np.full((1, 4, 4), np.nan))
-    with pytest.raises(UserError, match="rows without any value"):
+    with pytest.raises(UserError, match=r"\(3, 0, 0\).*empty"):
         from_arrays("d", np.zeros((3, 0, 0)))

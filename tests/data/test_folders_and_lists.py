@@ -47,17 +47,17 @@ def test_what_is_passed_over_is_noted_and_hidden_files_are_not_looked_at(tmp_pat
     domain = opened(tmp_path)
     assert len(domain) == 6
     notes = " ".join(domain.notes)
-    assert "2 files not called like an image, passed over: ant/Thumbs.db, ant/readme.txt." in notes
-    assert "1 image beside the class folders, passed over: stray.png." in notes
-    assert "1 folder without any image: dog." in notes
+    assert "ignored 2 files without an image suffix: ant/Thumbs.db, ant/readme.txt." in notes
+    assert "ignored 1 image outside the class folders: stray.png." in notes
+    assert "1 folder without images: dog." in notes
 
 
 def test_an_extra_level_is_recognised(tmp_path):
     write_classes(tmp_path / "images")
-    with pytest.raises(UserError, match=r"1 folder \(images\) .* 3 folders of images \(ant, bee, cow\): did you mean"):
+    with pytest.raises(UserError, match=r"1 folder \(images\).*\(ant, bee, cow\).*Did you mean .*images\?"):
         opened(tmp_path)
     write_classes(tmp_path / "images2")
-    with pytest.raises(UserError, match=r"2 folders \(images, images2\) without images of their own"):
+    with pytest.raises(UserError, match=r"2 folders \(images, images2\)"):
         opened(tmp_path)
     write_classes(tmp_path / "images2", classes=("dog",))
     assert opened(tmp_path).classes == ("images", "images2")  # not the same folders: they may be classes
@@ -126,12 +126,12 @@ def test_lists_without_labels_or_with_some_or_of_nothing(tmp_path):
     path.write_text("ant/00.png\nbee/00.png\n")
     assert opened(path).y is None
     path.write_text("ant/00.png 0\nbee/00.png\n")
-    with pytest.raises(UserError, match=r"'bee/00.png' has no label while others have"):
+    with pytest.raises(UserError, match=r"'bee/00.png' has no label"):
         opened(path)
     path.write_text("ant/00.png 0\nbee/77.png 1\n")
     assert "1 of 2 files" in opened(path).notes[0]
     path.write_text("a/00.png 0\nb/77.png 1\n")
-    with pytest.raises(UserError, match="names 2 files and none is there"):
+    with pytest.raises(UserError, match=r"none of the 2 files exists.*a/00.png"):
         opened(path)
     path.write_text("\n")
     with pytest.raises(UserError, match="is empty"):
@@ -163,6 +163,6 @@ def test_any_path_and_label_come_back(stem, suffix, label):
 
 
 def test_a_wrong_path_says_what_is_read():
-    with pytest.raises(UserError, match=r"Nothing at photos/nowhere: expected a folder of images, a list file"):
+    with pytest.raises(UserError, match=r"photos/nowhere does not exist.*folder.*\.txt.*\.npz.*\.csv.*digits:uci"):
         open_dataset("photos/nowhere")
     assert not Path("photos").exists()

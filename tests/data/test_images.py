@@ -46,7 +46,7 @@ def test_a_large_jpeg_is_decoded_at_less_but_never_below_what_is_needed():
 
 @pytest.mark.parametrize(
     ("data", "reason"),
-    [(b"", "empty"), (b"hello", "not an image"), (encoded(picture(0, 0))[:200], "truncated")],
+    [(b"", "empty"), (b"hello", "not a readable image"), (encoded(picture(0, 0))[:200], "truncated")],
 )
 def test_what_cannot_be_read_says_why(data, reason, tmp_path):
     with pytest.raises(UnreadableImageError, match=reason):

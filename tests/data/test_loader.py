@@ -52,7 +52,7 @@ def test_target_rows_are_left_out_on_request():
     streams = paired_streams(*domains(), (4, 3), seed=0)
     batch = PairedBatches(*domains(), streams, with_target=False).at(1)
     assert batch.x_t is None
-    with pytest.raises(ValueError, match="has labels"):
+    with pytest.raises(ValueError, match="needs labels"):
         PairedBatches(domains()[0].unlabelled(), domains()[1], streams, True)
 
 

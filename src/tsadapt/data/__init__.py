@@ -1,1 +1,1 @@
-"""Data: domains in memory, the files they come from, and the order of their batches."""
+"""Data: domains and datasets, the readers of their formats, checks, and the order of batches."""

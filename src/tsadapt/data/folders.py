@@ -1,4 +1,4 @@
-"""A folder of images: class folders give labels, a flat folder has none."""
+"""A folder of images: subfolders are classes; a flat folder has no labels."""
 
 import os
 import unicodedata
@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from tsadapt.data.images import SUFFIXES, ImageFiles
+from tsadapt.data.paths import display_path
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError, counted, few
 
@@ -14,10 +15,10 @@ __all__ = ["is_image", "load_folder"]
 
 
 def load_folder(root: Path, name: str | None = None) -> Domain:
-    """The images below `root`, sorted by class and path; the folders right below it are the classes.
+    """The images below `root`, sorted by class and path; its direct subfolders are the classes.
 
-    Files that are no images are passed over and named in the notes; hidden ones are not looked at. Images right in
-    `root` beside class folders belong to no class, and are passed over too.
+    Other files are ignored and listed in the notes; hidden files are ignored silently. Images next to the class folders
+    belong to no class: they are ignored and listed, too.
     """
     name = name or str(root)
     flat: list[str] = []
@@ -33,20 +34,20 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
             flat.append(path)
     notes = []
     if strays:
-        notes.append(f"{name}: {counted(len(strays), 'file')} not called like an image, passed over: {few(strays)}.")
+        notes.append(f"{name}: ignored {counted(len(strays), 'file')} without an image suffix: {few(strays)}.")
     if not classes:
         if not flat:
-            raise UserError(f"{name} has no images: expected files ending in {', '.join(SUFFIXES[:5])} … below it.")
+            raise UserError(f"{name} has no images. Expected files that end in {few(SUFFIXES)}.")
         return Domain(name, ImageFiles(root / p for p in flat), row_names=tuple(map(_shown, flat)), notes=tuple(notes))
     if flat:
-        notes.append(f"{name}: {counted(len(flat), 'image')} beside the class folders, passed over: {few(flat)}.")
+        notes.append(f"{name}: ignored {counted(len(flat), 'image')} outside the class folders: {few(flat)}.")
     empty = sorted(
         entry.name
         for entry in os.scandir(root)
         if entry.is_dir() and entry.name not in classes and not entry.name.startswith(".")
     )
     if empty:
-        notes.append(f"{name}: {counted(len(empty), 'folder')} without any image: {few(empty)}.")
+        notes.append(f"{name}: {counted(len(empty), 'folder')} without images: {few(empty)}.")
     _refuse_nesting(root, name, classes)
     found = sorted(classes)
     rows = [path for c in found for path in classes[c]]
@@ -62,7 +63,7 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
 
 
 def _refuse_nesting(root: Path, name: str, classes: dict[str, list[str]]) -> None:
-    """Say so if the folders are a level above the classes: none has an image itself, and all have the same folders."""
+    """Raise if the folders seem to be one level above the classes: no images in them, and the same folders in each."""
     inner = []
     for paths in classes.values():
         if any(path.count("/") < 2 for path in paths):
@@ -71,23 +72,23 @@ def _refuse_nesting(root: Path, name: str, classes: dict[str, list[str]]) -> Non
     if len(inner[0]) > 1 and all(folders == inner[0] for folders in inner):
         tops = sorted(classes)
         raise UserError(
-            f"{name} has {counted(len(tops), 'folder')} ({few(tops)}) without images of their own, each with the same"
-            f" {len(inner[0])} folders of images ({few(inner[0])}): did you mean {root / tops[0]}?"
+            f"{name} has no images directly in its {counted(len(tops), 'folder')} ({few(tops)}), only in the folders"
+            f" below ({few(inner[0])}). Expected class folders. Did you mean {display_path(root / tops[0])}?"
         )
 
 
 def is_image(path: str) -> bool:
-    """Whether a file is called like an image."""
+    """Whether a file has an image suffix."""
     return path.lower().endswith(SUFFIXES)
 
 
 def _shown(path: str) -> str:
-    """A name as it is shown and compared: composed as people type it, with bytes that are no UTF-8 spelt out."""
+    """A name for display and comparison: Unicode in composed form (NFC), invalid UTF-8 escaped."""
     return unicodedata.normalize("NFC", os.fsencode(path).decode("utf-8", "backslashreplace"))
 
 
 def _files(root: Path, inside: str = "", above: frozenset[str] = frozenset()) -> list[str]:
-    """Every file below `root`, as a path relative to it with slashes; links are followed, circles are not."""
+    """Every file below `root`, relative to it, with slashes; links are followed, except in circles."""
     here = os.path.join(root, inside)
     real = os.path.realpath(here)
     if real in above:

@@ -1,4 +1,4 @@
-"""Some rows of a domain: kept apart for validators that need labels, or all that training may see."""
+"""Subsets of a domain: rows held out for validation, or a share of the rows for training."""
 
 import torch
 
@@ -10,9 +10,9 @@ __all__ = ["draw_share", "hold_out"]
 
 
 def hold_out(domain: Domain, share: float, seed: int) -> tuple[Domain, Domain]:
-    """The domain without `share` of the rows of each class, and those rows.
+    """Split off `share` of the rows of each class: the rest, and the rows held out.
 
-    A class of two rows or more gives at least one and keeps at least one; a class of a single row keeps it.
+    A class with two or more rows gives at least one and keeps at least one; a class with one row keeps it.
 
     >>> domain = Domain("pets", torch.zeros(6, 2), torch.tensor([0, 0, 0, 0, 1, 1]), ("cat", "dog"))
     >>> train, held = hold_out(domain, 0.25, seed=0)
@@ -29,13 +29,13 @@ def hold_out(domain: Domain, share: float, seed: int) -> tuple[Domain, Domain]:
             count = min(max(round(share * len(rows)), 1), len(rows) - 1)
             held += rows[torch.randperm(len(rows), generator=generator)[:count]].tolist()
     if not held:
-        raise UserError(f"{domain.name} has one row a class: nothing can be held out. Give --holdout 0.")
+        raise UserError(f"{domain.name} has one row per class, so no row can be held out. Use --holdout 0.")
     apart = set(held)
     return domain.keep([row for row in range(len(domain)) if row not in apart]), domain.keep(sorted(held))
 
 
 def draw_share(domain: Domain, share: float, seed: int, by_class: bool) -> Domain:
-    """`share` of the rows at random: of all, or (by class, which looks at labels) of each class; at least two rows.
+    """A random share of all rows (at least two), or of each class, which uses the labels.
 
     >>> domain = Domain("pets", torch.zeros(8, 2), torch.tensor([0, 0, 0, 0, 0, 0, 1, 1]), ("cat", "dog"))
     >>> draw_share(domain, 0.5, seed=0, by_class=True).y.tolist(), len(draw_share(domain, 0.5, 0, by_class=False))
@@ -50,7 +50,9 @@ def draw_share(domain: Domain, share: float, seed: int, by_class: bool) -> Domai
     if not by_class:
         return domain.keep(sorted(drawn(torch.arange(len(domain)), 2)))
     if domain.y is None:
-        raise UserError(f"{domain.name} has no labels, which the draw oracle-stratified looks at: draw it uniformly.")
+        raise UserError(
+            f"{domain.name} has no labels, which --target-draw oracle-stratified needs. Use --target-draw uniform."
+        )
     return domain.keep(
         sorted(
             row for label in torch.unique(domain.y).tolist() for row in drawn((domain.y == label).nonzero()[:, 0], 1)

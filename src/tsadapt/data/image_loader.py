@@ -1,4 +1,4 @@
-"""Images decoded and transformed by worker processes, in an order and with randomness that do not depend on them.
+"""Images decoded and transformed by worker processes; order and randomness do not depend on the workers.
 
 Shapes: B images of a batch, (B, 3, size, size) as uint8.
 """
@@ -25,12 +25,12 @@ from tsadapt.errors import UserError
 __all__ = ["ImageBatches", "ImagePass", "Views", "grouped", "image_pass", "workers_here"]
 
 TRIES = 50
-"""Images drawn in place of one that cannot be read, before all are tried one after another."""
+"""Random replacements tried for an unreadable image, before all images are tried in order."""
 
 
 @dataclass(frozen=True)
 class Views:
-    """How images are looked at in training and elsewhere, the least side to decode, and by how many processes."""
+    """Transforms for training and evaluation, the shortest side to decode, and the number of worker processes."""
 
     train: Transform
     test: Transform
@@ -40,7 +40,7 @@ class Views:
 
 @dataclass(frozen=True)
 class ImagePass:
-    """Some images of one pass over all: their rows (those that could be read) and pixels, and who could not be."""
+    """A group of decoded images: row numbers and pixels of the readable ones, and reasons for the others."""
 
     rows: list[int]
     x: Tensor
@@ -48,7 +48,7 @@ class ImagePass:
 
 
 def workers_here(asked: int | None, images: int) -> int:
-    """How many processes decode: as asked, else one a core up to eight, and none for a handful of images."""
+    """The number of worker processes: as asked, else one per core up to eight; none for fewer than 64 images."""
     if asked is not None:
         return asked
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -56,7 +56,7 @@ def workers_here(asked: int | None, images: int) -> int:
 
 
 def grouped(rows: range, size: int) -> list[range]:
-    """Rows in groups of `size`, the last one maybe smaller.
+    """Rows in groups of `size`; the last one may be smaller.
 
     >>> grouped(range(3, 8), 3)
     [range(3, 6), range(6, 8)]
@@ -67,16 +67,16 @@ def grouped(rows: range, size: int) -> list[range]:
 def image_pass(
     images: Images, groups: Iterable[range], transform: Transform, at_least: int, workers: int
 ) -> Iterator[ImagePass]:
-    """The images of some rows, a group at a time; one that cannot be read is left out and named."""
+    """Decode images group by group; unreadable ones are left out and listed with the reason."""
     yield from _watched(_loader(_Decoded(images, transform, at_least), groups, _join_pass, workers))
 
 
 class ImageBatches:
-    """Batches of both domains from image files; the counterpart of `PairedBatches`.
+    """Batches of two domains of image files; the counterpart of `PairedBatches`.
 
-    What a step sees is a function of (seed, step): each image is transformed under a seed of its own. Steps asked for
-    one after another, up to `last`, are prepared ahead by the workers. An image that cannot be read gives way to
-    another one of its domain, and is named in the batch.
+    A batch is a function of (seed, step): each image has its own seed for the random transforms. Workers prepare
+    consecutive steps ahead, up to `last`. An unreadable image is replaced by another one of its domain, and listed in
+    the batch.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ImageBatches:
         last: int,
     ) -> None:
         if source.y is None or not isinstance(source.x, Images) or not isinstance(target.x, Images):
-            raise ValueError("both domains are of images, and the source has labels")
+            raise ValueError("expected two domains of images, the source with labels")
         self.source, self.target, self.with_target, self.y_s = source, target, with_target, source.y
         self.streams, self.views, self.last = streams, views, last
         self._images = (source.x, target.x) if with_target else (source.x,)
@@ -104,7 +104,7 @@ class ImageBatches:
         return self._batch(next(self._iterator))
 
     def all_rows(self) -> Iterator[Batch]:
-        """Every row of both domains at least once, in the test's view and an order of its own."""
+        """Batches with every row of both domains at least once, with the evaluation transform."""
         streams, last = pass_over(self.streams)
         for joined in self._steps(streams, 1, last, self.views.test):
             yield self._batch(joined)
@@ -118,7 +118,10 @@ class ImageBatches:
         domains = (self.source, self.target)
         if joined.lost is not None:
             why = joined.unreadable[-1][2]
-            raise UserError(f"No image of {domains[joined.lost].name} can be read any more, the last because: {why}.")
+            raise UserError(
+                f"No image of {domains[joined.lost].name} can be read. The last error: {why}. Check that the files"
+                " still exist."
+            )
         unreadable = {
             f"{domains[role].name}: {domains[role].row_name(row)}": why for role, row, why in joined.unreadable
         }
@@ -137,7 +140,7 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Joined:
-    """The samples of a step in one tensor, the `source` of them first; `lost` is the domain given up as damaged."""
+    """The samples of a step in one tensor, `source` source samples first; `lost`: a domain without readable images."""
 
     x: Tensor
     rows: list[int]
@@ -168,7 +171,7 @@ def _join_pass(decoded: "list[tuple[int, Tensor | str]]") -> ImagePass:
 
 
 class _Steps:
-    """The keys (role, row, seed) of the images of one step after another."""
+    """The keys (role, row, seed) of the images of each step."""
 
     def __init__(self, streams: tuple[RowStream, ...], first: int, last: int) -> None:
         self.streams, self.first, self.last = streams, first, last
@@ -183,7 +186,7 @@ class _Steps:
 
 
 class _Replaced(TorchDataset[_Sample]):
-    """From a key to its image, or to another one of its domain, drawn by the key's seed, that can be read."""
+    """The image of a key, or a random readable image of the same domain (a function of the key's seed)."""
 
     def __init__(self, images: tuple[Images, ...], view: Transform, at_least: int) -> None:
         self.images, self.view, self.at_least = images, view, at_least
@@ -200,7 +203,7 @@ class _Replaced(TorchDataset[_Sample]):
             except UnreadableImageError as error:
                 unreadable[row] = str(error)
                 continue
-            # The transforms draw from torch's own generator, which belongs to the training when there is no worker.
+            # The transforms use torch's global generator. Without workers, training uses it too: leave it unchanged.
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
                 return _Sample(role, row, self.view(image), unreadable)
@@ -208,7 +211,7 @@ class _Replaced(TorchDataset[_Sample]):
 
 
 class _Decoded(TorchDataset["tuple[int, Tensor | str]"]):
-    """From a row to its image, or to the reason why there is none."""
+    """The image of a row, or the reason why it cannot be read."""
 
     def __init__(self, images: Images, view: Transform, at_least: int) -> None:
         self.images, self.view, self.at_least = images, view, at_least
@@ -221,7 +224,7 @@ class _Decoded(TorchDataset["tuple[int, Tensor | str]"]):
 
 
 def _loader(dataset: TorchDataset[Any], groups: Any, join: Callable[[list[Any]], Any], workers: int) -> Any:
-    # Forked workers have the transforms and torchvision as they are here; other ways would import them anew.
+    # Forked workers inherit the transforms and the patched torchvision; spawned ones would import them again.
     fork = workers and "fork" in multiprocessing.get_all_start_methods()
     return DataLoader(
         dataset,
@@ -231,22 +234,22 @@ def _loader(dataset: TorchDataset[Any], groups: Any, join: Callable[[list[Any]],
         prefetch_factor=2 if workers else None,
         multiprocessing_context="fork" if fork else None,
         worker_init_fn=_quiet_worker,
-        generator=torch.Generator(),  # or else it would draw from the training's
+        generator=torch.Generator(),  # else it would advance the global generator
     )
 
 
 def _watched(loader: Iterable[Any]) -> Iterator[Any]:
-    """What a loader gives; a worker that died, for want of memory as a rule, is one clear line."""
+    """Iterate over a loader; a dead worker (usually out of memory) becomes a UserError."""
     try:
         yield from loader
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
         reason = str(error).splitlines()[0]
-        raise UserError(f"A process that decodes images ended: {reason} Fewer may help: --workers 0.") from error
+        raise UserError(f"A worker process died while decoding images: {reason} Try --workers 0.") from error
 
 
 def _quiet_worker(number: int) -> None:
-    """Ctrl-C reaches every process of the terminal: what it means is for the main one to say."""
+    """Let the main process alone handle Ctrl-C, which the terminal sends to every process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Images that are read when they are needed: files, members of a tar archive, or rows of an array.
+"""Images that are read on demand: files, members of a tar archive, or rows of an array.
 
 Shapes: an image is (3, height, width) as uint8, each of its own size; N images.
 """
@@ -17,21 +17,21 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-__all__ = ["SUFFIXES", "ImageFiles", "ImageRows", "Images", "UnreadableImageError", "decode"]
+__all__ = ["SUFFIXES", "ImageFiles", "ImageRows", "Images", "UnreadableImageError", "decode", "pixels"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif")
-"""What the names of image files end in, in any case."""
+"""Suffixes of image files, in upper or lower case."""
 
 READERS = 8
-"""Files read at once for a fingerprint: disks answer faster when asked for several."""
+"""Files read in parallel for a fingerprint, which is faster on most disks."""
 
 
 class UnreadableImageError(Exception):
-    """An image that cannot be decoded, and why."""
+    """An image cannot be decoded; the message is the reason."""
 
 
 class Images(ABC):
-    """N images, by their number."""
+    """N images, by row number."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -39,19 +39,19 @@ class Images(ABC):
 
     @abstractmethod
     def decode(self, row: int, at_least: int) -> Tensor:
-        """The image, whose sides may have been halved while they stay `at_least` long; UnreadableImageError."""
+        """The image, maybe at a reduced size with sides of `at_least`; raises UnreadableImageError."""
 
     @abstractmethod
     def digest(self, row: int) -> bytes:
-        """A hash of what the image is decoded from; empty if it cannot be read at all."""
+        """A hash of the encoded image; empty if it cannot be read."""
 
     @abstractmethod
     def keep(self, rows: list[int]) -> "Images":
-        """Some of the images."""
+        """A subset of the images."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all images in their order, whatever they are called."""
+        """A hash of all images in order; file names do not matter."""
         whole = hashlib.sha256()
         with ThreadPoolExecutor(READERS) as pool:
             for digest in pool.map(self.digest, range(len(self))):
@@ -60,7 +60,7 @@ class Images(ABC):
 
 
 class ImageFiles(Images):
-    """Image files; with `spans`, the (offset, length) of each within its file, which is then an archive."""
+    """Image files, or members of archives: `spans` are their (offset, length) in the archive."""
 
     def __init__(self, paths: Iterable[str | Path], spans: Iterable[tuple[int, int]] | None = None) -> None:
         self.paths = tuple(str(path) for path in paths)
@@ -79,7 +79,7 @@ class ImageFiles(Images):
             return file.read(length)
 
     def decode(self, row: int, at_least: int) -> Tensor:
-        """The image; UnreadableImageError with the reason if it is missing or damaged."""
+        """The image; raises UnreadableImageError if it is missing or damaged."""
         try:
             return decode(self.read(row), at_least)
         except OSError as error:
@@ -93,7 +93,7 @@ class ImageFiles(Images):
             return b""
 
     def keep(self, rows: list[int]) -> "ImageFiles":
-        """Some of the images."""
+        """A subset of the images."""
         spans = None if self.spans is None else [self.spans[row] for row in rows]
         return ImageFiles((self.paths[row] for row in rows), spans)
 
@@ -108,7 +108,7 @@ class ImageRows(Images):
         return len(self.x)
 
     def decode(self, row: int, at_least: int) -> Tensor:
-        """The image; grey ones get three equal channels."""
+        """The image; a grey one gets three equal channels."""
         image = self.x[row]
         return image.expand(3, -1, -1).contiguous() if len(image) == 1 else image
 
@@ -117,32 +117,40 @@ class ImageRows(Images):
         return hashlib.sha256(repr(tuple(self.x.shape)).encode() + self.x[row].numpy().tobytes()).digest()
 
     def keep(self, rows: list[int]) -> "ImageRows":
-        """Some of the images."""
+        """A subset of the images."""
         return ImageRows(self.x[rows])
 
 
 def decode(data: bytes, at_least: int) -> Tensor:
-    """The pixels (3, height, width) of an encoded image, turned upright; UnreadableImageError with the reason.
+    """The pixels (3, height, width) of an encoded image; raises UnreadableImageError.
 
-    A JPEG is decoded at a half, a quarter or an eighth of its size while its sides stay `at_least` long: photographs
-    are read several times faster that way.
+    A JPEG is decoded at a half, a quarter or an eighth of its size, as long as its sides stay `at_least` long. That is
+    several times faster for photographs.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a library's remarks on odd metadata
+            warnings.simplefilter("ignore")  # from Pillow, about odd metadata
             image: Image.Image = Image.open(io.BytesIO(data))
             image.draft("RGB", (at_least, at_least))
-            image = ImageOps.exif_transpose(image)
-            if image.mode[0] in "IF":  # more than 8 bits a pixel, which Pillow would cut off at 255
-                image = Image.fromarray(_eight_bits(np.asarray(image)))
-            pixels = np.array(image.convert("RGB"))
-    except Exception as error:  # parsers of damaged files raise anything
+            return pixels(image)
+    except Exception as error:  # parsers of damaged files raise exceptions of any type
         raise UnreadableImageError(_reason(error, data)) from error
-    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def pixels(image: Image.Image) -> Tensor:
+    """The pixels (3, height, width) of an image, upright as its EXIF orientation says.
+
+    >>> pixels(Image.new("L", (40, 30))).shape
+    torch.Size([3, 30, 40])
+    """
+    image = ImageOps.exif_transpose(image)
+    if image.mode[0] in "IF":  # more than 8 bits per pixel, which Pillow would clip at 255
+        image = Image.fromarray(_eight_bits(np.asarray(image)))
+    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
 
 
 def _eight_bits(x: np.ndarray) -> np.ndarray:
-    """Grey values as bytes: fractions up to 1 and 16-bit numbers are scaled, 0…255 stays."""
+    """Grey values as bytes: scales fractions up to 1 and 16-bit numbers; keeps values from 0 to 255."""
     top = float(x.max())
     if x.dtype == np.uint16 or top > 255:
         x = x / 257
@@ -155,5 +163,5 @@ def _reason(error: Exception, data: bytes) -> str:
     if not data:
         return "the file is empty"
     if isinstance(error, UnidentifiedImageError):
-        return "not an image that can be read"
+        return "not a readable image"
     return str(error).splitlines()[0] if str(error) else type(error).__name__

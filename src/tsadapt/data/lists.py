@@ -1,8 +1,9 @@
-"""List files: a path and maybe a label on each line."""
+"""List files: a path and an optional label on each line."""
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,14 @@ import torch
 from torch import Tensor
 
 from tsadapt.data.images import SUFFIXES, ImageFiles
+from tsadapt.data.paths import display_path
 from tsadapt.data.types import Domain
-from tsadapt.errors import UserError
+from tsadapt.errors import UserError, counted, few
 
-__all__ = ["LISTS", "list_text", "load_list", "parse_line", "read_list"]
+__all__ = ["LISTS", "list_text", "load_list", "load_paths", "parse_line", "read_list"]
 
 LISTS = (".txt", ".lst", ".list")
-"""What list files end in."""
+"""Suffixes of list files."""
 
 LINE = re.compile(
     rf"^(?P<path>.*(?:{'|'.join(re.escape(s) for s in SUFFIXES)}))(?:[\s,]+(?P<label>.*\S))?\s*$", re.IGNORECASE
@@ -24,7 +26,7 @@ LINE = re.compile(
 
 
 def parse_line(line: str) -> tuple[str, str | None]:
-    """Path and label of a line. Both may have spaces: the path ends with its image suffix, or else at the last space.
+    """Path and label of a line. Both may contain spaces: the path ends at its image suffix, or else at the last space.
 
     >>> parse_line("my photos/a 1.jpg mobile phone")
     ('my photos/a 1.jpg', 'mobile phone')
@@ -40,43 +42,53 @@ def parse_line(line: str) -> tuple[str, str | None]:
 
 
 def read_list(path: Path) -> list[tuple[str, str | None]]:
-    """The lines of a list file, parsed; empty ones and comments (#) are left out."""
+    """The parsed lines of a list file, without empty lines and comments (#)."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a text file in UTF-8: {error.reason}.") from error
+        raise UserError(
+            f"{display_path(path)} is not valid UTF-8 text: {error.reason}. Expected a path and a label per line."
+        ) from error
     lines = [parse_line(line) for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines:
-        raise UserError(f"{path} is empty: expected a path, and a label behind it, on each line.")
+        raise UserError(f"{display_path(path)} is empty. Expected a path and an optional label on each line.")
     return lines
 
 
 def load_list(path: Path, name: str | None = None, place: Callable[[str], Path] | None = None) -> Domain:
-    """A domain from a list file: paths relative to it (or as `place` says), labels on all lines or on none.
+    """A domain from a list file, with labels on all lines or on none.
 
-    Numbers for labels get the names of the folders their images lie in, where each number has its own folder: so a list
-    and a folder of the same data have the same classes.
+    Paths are relative to the file, unless `place` finds them. If labels are numbers and each number has a folder of its
+    own, the folders name the classes: a list and a folder of the same data have the same classes.
     """
     name = name or str(path)
     lines = read_list(path)
     paths, labels = [p for p, _ in lines], [label for _, label in lines]
     where = place or (lambda p: path.parent / p)
-    files = [where(p) for p in paths]
-    missing = [p for p, file in zip(paths, files, strict=True) if not file.is_file()]
-    if len(missing) == len(paths):
-        raise UserError(f"{path} names {len(paths)} files and none is there, the first at {files[0]}.")
-    notes = () if not missing else (f"{len(missing)} of {len(paths)} files of {name} are not there: {missing[0]} …",)
-    if all(label is None for label in labels):
-        return Domain(name, ImageFiles(files), row_names=tuple(paths), notes=notes)
-    for number, label in enumerate(labels, 1):
-        if label is None:
-            raise UserError(f"{path}: {paths[number - 1]!r} has no label while others have; give all one, or none.")
+    if None in labels and any(labels):
+        path_without = paths[labels.index(None)]
+        raise UserError(f"{name}: {path_without!r} has no label but other lines do. Label every line, or none.")
+    domain = load_paths(name, [where(p) for p in paths], paths)
+    if labels[0] is None:
+        return domain
     y, classes = _classes(paths, [label or "" for label in labels])
-    return Domain(name, ImageFiles(files), y, classes, row_names=tuple(paths), notes=notes)
+    return replace(domain, y=y, classes=classes)
+
+
+def load_paths(name: str, files: Sequence[Path], row_names: Sequence[str]) -> Domain:
+    """A domain of unlabelled image files; missing ones are listed in the notes."""
+    missing = [row for row, file in enumerate(files) if not file.is_file()]
+    if missing and len(missing) == len(files):
+        raise UserError(
+            f"{name}: none of the {counted(len(files), 'file')} exists. The first was expected at {files[0]}."
+        )
+    lost = few(row_names[row] for row in missing)
+    notes = (f"{name}: {len(missing)} of {counted(len(files), 'file')} not found: {lost}.",) if missing else ()
+    return Domain(name, ImageFiles(files), row_names=tuple(row_names), notes=notes)
 
 
 def _classes(paths: list[str], labels: list[str]) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels as indices, and the names of the classes."""
+    """Labels as indices, and the class names."""
     numbers = all(label.isdecimal() for label in labels)
     found = sorted(set(labels), key=int) if numbers else sorted(set(labels))
     place = {label: i for i, label in enumerate(found)}
@@ -92,10 +104,10 @@ def _classes(paths: list[str], labels: list[str]) -> tuple[Tensor, tuple[str, ..
 
 
 def list_text(domain: Domain, rows: list[int], folder: Path) -> str:
-    """Some rows of a domain of files as a list file that will lie in `folder`."""
+    """The text of a list file, to be saved in `folder`, with some rows of a domain of image files."""
     files = domain.x
     if not isinstance(files, ImageFiles) or files.spans is not None:
-        raise UserError(f"{domain.name} is not made of image files of its own, so there is nothing to list.")
+        raise UserError(f"{domain.name} does not consist of image files, so it cannot be written as a list file.")
     lines = []
     for row in rows:
         relative = os.path.relpath(files.paths[row], folder)

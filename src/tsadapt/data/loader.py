@@ -1,4 +1,4 @@
-"""Which rows a step sees: a function of the seed and the step, so that a run can go on from anywhere."""
+"""The rows of each training step: a function of seed and step, so that a run can resume at any step."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ __all__ = ["PairedBatches", "RowStream", "mixed", "paired_streams", "pass_over",
 
 
 class RowStream:
-    """An endless stream of row numbers: one random order of all rows after another.
+    """An endless stream of row numbers: in each epoch all rows, in a new random order.
 
     >>> stream = RowStream(rows=3, batch=2, seed=0, salt=1)
     >>> sorted(torch.cat([stream.rows_at(1), stream.rows_at(2), stream.rows_at(3)]).tolist())
@@ -39,11 +39,11 @@ class RowStream:
 
 
 class PairedBatches:
-    """Batches of both domains, in memory, taken by index; the target's are left out where nothing looks at them."""
+    """Batches of two domains in memory; `with_target=False` leaves out the target rows."""
 
     def __init__(self, source: Domain, target: Domain, streams: tuple[RowStream, RowStream], with_target: bool) -> None:
         if source.y is None:
-            raise ValueError("the source of a batch has labels")
+            raise ValueError("the source needs labels")
         self.x_s, self.y_s, self.x_t = source.tensor, source.y, target.tensor
         self.streams, self.with_target = streams, with_target
 
@@ -52,7 +52,7 @@ class PairedBatches:
         return self._rows(self.streams, step)
 
     def all_rows(self) -> Iterator[Batch]:
-        """Every row of both domains at least once, in an order of its own."""
+        """Batches with every row of both domains at least once, in another order than in training."""
         streams, steps = pass_over(self.streams)
         return (self._rows(streams, step) for step in range(1, steps + 1))
 
@@ -68,25 +68,25 @@ class PairedBatches:
 def paired_streams(
     source: Domain, target: Domain, batch_sizes: tuple[int, int], seed: int
 ) -> tuple[RowStream, RowStream]:
-    """The orders in which the rows of two domains come."""
+    """The streams of row numbers of two domains."""
     return RowStream(len(source), batch_sizes[0], seed, salt=0), RowStream(len(target), batch_sizes[1], seed, salt=1)
 
 
 def pass_over(streams: tuple[RowStream, RowStream]) -> tuple[tuple[RowStream, RowStream], int]:
-    """Other orders of the same rows, and the steps after which all of both have been seen."""
+    """Streams of the same rows in another order, and the number of steps that cover all rows of both."""
     a, b = (RowStream(s.rows, s.batch, s.seed, s.salt + 5) for s in streams)
     return (a, b), max(-(-s.rows // s.batch) for s in streams)
 
 
 def seeded(*numbers: int) -> torch.Generator:
-    """A generator that depends on all the numbers, and on nothing else."""
+    """A random generator whose seed depends on all the numbers."""
     return torch.Generator().manual_seed(mixed(*numbers))
 
 
 def mixed(*numbers: int) -> int:
-    """One seed of several numbers; their order counts."""
+    """One seed from several numbers; their order matters."""
     seed = 0
     for number in numbers:
-        # The multiplier of a 64-bit linear congruential generator (Knuth), so that neighbours part ways.
+        # The multiplier of a 64-bit linear congruential generator (Knuth): similar numbers give very different seeds.
         seed = (seed * 6364136223846793005 + number + 1442695040888963407) % 2**63
     return seed

@@ -1,4 +1,4 @@
-"""The two interleaving moons of the paper, and the same rotated."""
+"""Two interleaving moons, and a rotated copy: the paper's toy problem."""
 
 import math
 
@@ -10,7 +10,7 @@ from tsadapt.errors import UserError
 
 __all__ = ["MOONS", "Moons", "load_moons", "rotated_moons"]
 
-MOONS = ("moons:source", "moons:target")
+MOONS = ("source", "target")
 
 Moons = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """x_s (n, 2) float32, y_s (n,) int64, x_t (n, 2), y_t (n,)."""
@@ -19,7 +19,7 @@ Moons = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 def rotated_moons(n: int = 300, noise: float = 0.1, angle: float = 30.0, seed: int = 0) -> Moons:
     """Source moons, and target moons rotated by `angle` degrees about the source's mean.
 
-    The target is a draw of its own: with the very same points, a source row would have its image among the target.
+    The target is a separate draw, so no target row is a rotated source row.
 
     >>> x_s, y_s, x_t, y_t = rotated_moons(n=100, seed=1)
     >>> x_s.shape, x_t.dtype, int(y_s.sum()), int(y_t.sum())
@@ -36,14 +36,16 @@ def rotated_moons(n: int = 300, noise: float = 0.1, angle: float = 30.0, seed: i
 
 
 def load_moons(name: str) -> Domain:
-    """The moons called source or target; source-7 and target-7 are those of seed 7.
+    """The source or target moons; source-7 and target-7 use seed 7.
 
     >>> len(load_moons("source")), load_moons("target-7").classes
     (300, ('0', '1'))
     """
     role, _, number = name.partition("-")
-    if role not in ("source", "target") or not (number or "0").isdecimal():
-        raise UserError(f"Unknown data 'moons:{name}', expected {' or '.join(MOONS)}, with -SEED behind if you like.")
+    if role not in MOONS or not (number or "0").isdecimal():
+        raise UserError(
+            f"Unknown dataset 'moons:{name}'. Expected moons:source or moons:target, or with a seed: moons:source-7."
+        )
     x_s, y_s, x_t, y_t = rotated_moons(seed=int(number or 0))
     x, y = (x_s, y_s) if role == "source" else (x_t, y_t)
     return Domain(f"moons:{name}", torch.from_numpy(x), torch.from_numpy(y), ("0", "1"))

@@ -1,6 +1,6 @@
-"""Images made ready for a network: cropped, resized, in its number of channels.
+"""Preprocessing of images: crop, resize, and number of channels.
 
-`ImageShape` and `fit_images` are for small images in memory, `Framing` and its transforms for photographs.
+`ImageShape` and `fit_images` are for small images in memory; `Framing` and its transforms are for photographs.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,20 @@ __all__ = ["Augment", "Framing", "ImageShape", "Transform", "evaluation_transfor
 
 Transform = Callable[[Tensor], Tensor]
 Augment = Literal["random-crop", "center-crop"]
-"""How training images are varied: a random part of them, or a flip alone as VisDA-2017's protocol has it."""
+"""Augmentation in training: a random crop and flip, or only a flip (the protocol of VisDA-2017)."""
 
 THIN = 8
-"""Times that an image may be as long as wide before its ends are cut off."""
+"""The largest aspect ratio; longer images lose their ends."""
 
 CHUNK = 4096
-"""Images resized at once."""
+"""Images resized per batch, to bound memory."""
 
 
 @dataclass(frozen=True)
 class ImageShape:
-    """What a network takes: `channels` × `size` × `size`, after a central crop where one is asked for.
+    """The input of a network: `channels` × `size` × `size`, after an optional central crop.
 
-    `crop` = (28, 20) cuts images of 28×28 to their central 20×20, which is where MNIST has its digit.
+    `crop` = (28, 20) crops images of 28×28 to their central 20×20, which contain the digit in MNIST.
     """
 
     channels: int
@@ -39,7 +39,7 @@ class ImageShape:
 
 
 def fit_images(x: Tensor, shape: ImageShape) -> Tensor:
-    """Images (N, channels, H, W) as uint8 of that shape.
+    """Images (N, channels, H, W), cropped and resized to a shape, as uint8.
 
     >>> import torch
     >>> fit_images(torch.zeros(2, 3, 28, 28, dtype=torch.uint8), ImageShape(1, 16, crop=(28, 20))).shape
@@ -64,10 +64,10 @@ def _resized(x: Tensor, shape: ImageShape) -> Tensor:
 
 @dataclass(frozen=True)
 class Framing:
-    """How a photograph becomes what a network takes: resized to `resize`, then its central `size` × `size`.
+    """Resize photographs to `resize`, then crop the central `size` × `size`.
 
-    With `keep_aspect` the short side is resized, as ImageNet is evaluated; without, both sides are, as the protocols of
-    Office-31, Office-Home and VisDA-2017 have it.
+    `keep_aspect` resizes the short side, as usual for ImageNet; otherwise both sides are resized, as in the protocols
+    of Office-31, Office-Home and VisDA-2017.
     """
 
     size: int = 224
@@ -77,7 +77,7 @@ class Framing:
 
 
 def evaluation_transform(framing: Framing, ten_crop: bool = False) -> Transform:
-    """Resize and take the centre: (3, size, size); or the centre, the corners and their mirror images (10, 3, …)."""
+    """Resize and crop the centre: (3, size, size); or centre, corners and their mirror images: (10, 3, size, size)."""
     v2 = _transforms()
     if not ten_crop:
         transform: Transform = v2.Compose([_resize(framing), v2.CenterCrop(framing.size)])
@@ -87,7 +87,7 @@ def evaluation_transform(framing: Framing, ten_crop: bool = False) -> Transform:
 
 
 def training_transform(framing: Framing, augment: Augment) -> Transform:
-    """Resize, crop and flip at random, from torch's own generator: (3, size, size)."""
+    """Resize, then crop and flip at random with torch's global generator: (3, size, size)."""
     v2 = _transforms()
     crop = (
         v2.RandomResizedCrop(framing.size, interpolation=_mode(framing), antialias=True)
@@ -106,7 +106,7 @@ def _resize(framing: Framing) -> Any:
 
 
 def not_too_thin(image: Tensor) -> Tensor:
-    """The middle of an image more than `THIN` times as long as wide: a strip would grow huge when its short side does.
+    """The middle of an image with an aspect ratio above `THIN`, which would become huge when its short side is resized.
 
     >>> import torch
     >>> not_too_thin(torch.zeros(3, 2, 900)).shape

@@ -1,4 +1,4 @@
-"""What data is here: a domain, the two of a task, and a batch. A training batch has no field for target labels.
+"""The types of data: domains, datasets and batches. A training batch has no field for target labels.
 
 Shapes: N rows; images (N, channels, height, width) as uint8, feature vectors (N, K) as float32, or image files.
 """
@@ -18,16 +18,16 @@ __all__ = ["Batch", "Dataset", "Domain", "Unreadable", "match_labels"]
 Kind = Literal["image", "vector", "file"]
 
 Unreadable = dict[int, str]
-"""Images of a domain that could not be decoded: their rows, and why."""
+"""Images that could not be decoded: row number → reason."""
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Rows in memory, or images that are read when needed, with labels (indices into `classes`) if they are known.
+    """Rows in memory, or images that are read on demand, with labels (indices into `classes`) if known.
 
-    `row_names` are what `predict` calls the rows: paths of images; None means their numbers. `columns` are the names of
-    a table's features. `notes` are what a user should hear of how the data was found. `origin` is the
-    fingerprint of what the rows were computed from.
+    `name` is for messages. `row_names` identify the rows in predictions: paths for images; None means row numbers.
+    `columns` are the names of a table's features. `notes` are remarks on the data for the user. `origin` is the
+    fingerprint of the data that the rows were computed from.
     """
 
     name: str
@@ -42,22 +42,29 @@ class Domain:
 
     def __post_init__(self) -> None:
         if len(self.x) == 0:
-            raise UserError(f"{self.name} ({self.split}) has no rows: nothing to learn from or to predict.")
+            split = "" if self.split == "all" else f" ({self.split} split)"
+            raise UserError(f"{self.name}{split} has no rows. Expected at least one.")
         if self.y is not None:
             if self.classes is None or len(self.y) != len(self.x):
-                raise UserError(f"{self.name} has {len(self.x)} rows but {len(self.y)} labels.")
+                raise UserError(
+                    f"{self.name} has {len(self.x)} rows but {len(self.y)} labels. Expected one label per row."
+                )
             if int(self.y.min()) < -1 or int(self.y.max()) >= len(self.classes):
-                raise UserError(f"{self.name} has labels outside its {len(self.classes)} classes.")
+                low, high, most = int(self.y.min()), int(self.y.max()), len(self.classes) - 1
+                raise UserError(f"{self.name} has labels from {low} to {high}. Expected 0 to {most}, or -1 for none.")
         if isinstance(self.x, Tensor) and self.x.is_floating_point() and not bool(self.x.isfinite().all()):
             row, column = (~self.x.isfinite()).flatten(1).nonzero()[0].tolist()
-            raise UserError(f"{self.name} has a value that is not a number in row {row}, feature {column}.")
+            raise UserError(
+                f"{self.name} contains a missing or infinite value in row {row}, feature {column}. Fill it in or remove"
+                " the row."
+            )
 
     def __len__(self) -> int:
         return len(self.x)
 
     @property
     def kind(self) -> Kind:
-        """Images in memory, feature vectors, or images that are read when needed."""
+        """Images in memory, feature vectors, or images that are read on demand."""
         return "file" if isinstance(self.x, Images) else "image" if self.x.ndim == 4 else "vector"
 
     @property
@@ -68,11 +75,11 @@ class Domain:
         return self.x
 
     def unlabelled(self) -> "Domain":
-        """The same rows without their labels: what training may see of a target."""
+        """The same rows without labels: the part of a target that training may see."""
         return replace(self, y=None, classes=None)
 
     def keep(self, rows: list[int]) -> "Domain":
-        """Some of the rows."""
+        """A subset of the rows."""
         return replace(
             self,
             x=self.x.keep(rows) if isinstance(self.x, Images) else self.x[rows],
@@ -81,11 +88,11 @@ class Domain:
         )
 
     def row_name(self, row: int) -> str:
-        """What a row is called: its path, or its number."""
+        """The name of a row: its path or its number."""
         return self.row_names[row] if self.row_names else str(row)
 
     def fingerprint(self) -> str:
-        """A hash of the rows as they were given, without the labels: data that changed is noticed."""
+        """A hash of the rows, without labels and names: it reveals that data has changed."""
         if self.origin is not None:
             return self.origin
         if isinstance(self.x, Images):
@@ -93,7 +100,7 @@ class Domain:
         return _hash(repr((tuple(self.x.shape), self.x.dtype)).encode(), self.x.contiguous().numpy().tobytes())
 
     def label_fingerprint(self) -> str | None:
-        """A hash of the labels and the names of the classes; None without labels."""
+        """A hash of the labels and class names; None without labels."""
         return None if self.y is None else _hash(repr(self.classes).encode(), self.y.numpy().tobytes())
 
 
@@ -103,17 +110,21 @@ def _hash(*parts: bytes) -> str:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A domain's rows to train on and to evaluate on; the same ones where there is no split of its own."""
+    """A domain's training and test rows; the same rows if there is no split.
+
+    `name` identifies the dataset in configs: a path or a name such as digits:uci. None: see `dataset_name`.
+    """
 
     train: Domain
     test: Domain
+    name: str | None = None
 
 
 @dataclass(frozen=True)
 class Batch:
     """Source rows with labels, target rows without; i_s and i_t are the rows' indices in their domains.
 
-    `unreadable` names the images (and their domain) that could not be decoded and gave way to others, and says why.
+    `unreadable` maps each image that could not be decoded, and was replaced by another, to the reason.
     """
 
     x_s: Tensor
@@ -125,9 +136,9 @@ class Batch:
 
 
 def match_labels(domain: Domain, classes: tuple[str, ...]) -> tuple[Tensor, list[str]]:
-    """The domain's labels as indices into `classes`, matched by name; −1 for a class that is not among them.
+    """The domain's labels as indices into `classes`, matched by name, and the names that have no match.
 
-    Also the names of those classes.
+    Labels without a match become −1.
 
     >>> import torch
     >>> domain = Domain("pets", torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("cat", "dog"))
@@ -135,7 +146,7 @@ def match_labels(domain: Domain, classes: tuple[str, ...]) -> tuple[Tensor, list
     (tensor([-1,  0,  0]), ['cat'])
     """
     if domain.y is None or domain.classes is None:
-        raise UserError(f"{domain.name} has no labels to compare with.")
+        raise UserError(f"{domain.name} has no labels. Expected a label for each row.")
     place = {name: i for i, name in enumerate(classes)}
     table = torch.tensor([place.get(name, -1) for name in domain.classes] + [-1])
     present = set(domain.y.tolist())
