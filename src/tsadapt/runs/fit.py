@@ -12,6 +12,9 @@ import numpy as np
 import torch
 
 from tsadapt.config import RunConfig
+from tsadapt.data.in_memory import as_dataset, dataset_name
+from tsadapt.data.open import canonical_name
+from tsadapt.data.paths import absolute_path
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
 from tsadapt.files import number
@@ -58,10 +61,12 @@ def fit(
     the command's: tsa=True, method="cdan+e", lambda0=0.5, steps=1000, seed=0, … The run is a folder, `out` (runs/HASH
     unless given): the same call resumes it, or finds it done. `model.metrics` has what came out.
     """
-    config = with_settings(RunConfig(str(source), str(target)), _say, **settings)
+    labelled = as_dataset(source, name="the source")
+    data = labelled, as_dataset(target, labelled.train.columns, name="the target")
+    config = with_settings(RunConfig(dataset_name(data[0]), dataset_name(data[1])), _say, **settings)
     folder, _ = train_run(
         config, None if out is None else Path(out), overwrite=overwrite, quiet=quiet, tensorboard=tensorboard,
-        keep_memory=keep_memory,
+        keep_memory=keep_memory, data=data,
     )  # fmt: skip
     return load(folder, device=config.device, quiet=quiet)
 
@@ -83,7 +88,7 @@ def train_run(
     `watch` is called with the trainer after every logged step, and must leave it as it is. `keep_memory` writes the
     memory of both domains into the folder, also of a run that is done. `data` are datasets in memory.
     """
-    config = with_settings(config)
+    config = with_settings(config, **_one_spelling(config))
     if keep_memory and not _has_memory(config):
         raise UserError(NONE)
     if out is not None:
@@ -199,6 +204,14 @@ def _headline(task: Task) -> str:
     rows = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
     objective = " + ".join((config.source_term, *config.target_terms, config.method))
     return f"{rows}, {len(task.classes)} classes, network {network}, {objective}, {config.steps} steps"
+
+
+def _one_spelling(config: RunConfig) -> dict[str, Any]:
+    """Relative and absolute spellings of the same files are one config."""
+    found = {"source": canonical_name(config.source), "target": canonical_name(config.target)}
+    if config.weights not in (None, "none"):
+        found["weights"] = str(absolute_path(str(config.weights)))
+    return found
 
 
 def _has_memory(config: RunConfig) -> bool:

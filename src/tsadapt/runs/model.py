@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import Images
-from tsadapt.data.open import open_dataset
+from tsadapt.data.in_memory import as_dataset
 from tsadapt.data.transforms import Framing, evaluation_transform
-from tsadapt.data.types import Dataset, Domain, Unreadable
+from tsadapt.data.types import Domain, Unreadable
 from tsadapt.errors import UserError, counted
 from tsadapt.files import write_atomically, write_json
 from tsadapt.models.backbones import Backbone, make_backbone
@@ -105,11 +105,7 @@ class TrainedModel:
 
     def read(self, data: Any) -> Domain:
         """The rows that it is asked about: of a dataset with splits, the test split."""
-        if isinstance(data, Domain):
-            return data
-        if isinstance(data, Dataset):
-            return data.test
-        return open_dataset(str(data), self.columns).test
+        return as_dataset(data, self.columns, name="the data").test
 
     def outputs(self, data: Any) -> Predicted:
         """Features and logits of every row that can be read; rows are numbered as they were given."""
