@@ -1,6 +1,7 @@
 """Imports go one way only: a package imports what stands further down, never a sibling of its own row."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ LAYERS = [
     {"data"},
     {"core"},
     {"config", "registry"},
-    {"progress"},
+    {"settings", "progress"},
     {"files", "errors", "vision"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
@@ -63,7 +64,22 @@ def test_the_rule_can_fail():
 
 
 def test_light_parts_import_nothing_heavy():
-    light = [ROOT / "__init__.py", ROOT / "config.py", ROOT / "registry.py", ROOT / "cli" / "__init__.py"]
+    light = [
+        ROOT / name
+        for name in ("__init__.py", "config.py", "settings.py", "registry.py", "cli/__init__.py", "cli/options.py")
+    ]
     for path in filter(Path.exists, light):
         top = {name.split(".")[0] for name in imported(path, top_only=True)}
         assert not top & HEAVY, path
+
+
+def test_the_package_knows_nothing_of_the_paper_next_door():
+    for path in ROOT.rglob("*.py"):
+        assert not any(name.split(".")[0] == "paper" for name in imported(path)), path
+    names = {path.stem for path in ROOT.rglob("*") if path.is_file()}
+    assert not names & {"wgan_gp", "published", "reverse_mapping"}
+
+
+def test_the_wheel_is_the_package_alone():
+    project = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/tsadapt"]

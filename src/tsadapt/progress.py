@@ -25,7 +25,7 @@ class StepProgress:
     def __init__(self, total: int, done: int = 0, quiet: bool = False, what: str = "step") -> None:
         self.total, self.start, self.done, self.quiet, self.what = total, done, done, quiet, what
         self.began = self.last = time.monotonic()
-        self.said = self.began - QUIET_SECONDS + 10  # the first line soon, so that it is known to work
+        self.printed = self.began - QUIET_SECONDS + 10  # the first line soon, so that it is known to work
         self.text = ""
         self.bar: Progress | None = None
         if sys.stderr.isatty() and not quiet:
@@ -59,8 +59,8 @@ class StepProgress:
         if self.bar is not None:
             if logged is not None or step % 10 == 0 or self.rate < 50:
                 self.bar.update(self.task, completed=step, rate=_per_second(self.rate), text=self.text)
-        elif not self.quiet and time.monotonic() - self.said >= QUIET_SECONDS:
-            self.said = time.monotonic()
+        elif not self.quiet and time.monotonic() - self.printed >= QUIET_SECONDS:
+            self.printed = time.monotonic()
             text = f", {self.text}" if self.text else ""
             print(
                 f"{self.what} {step}/{self.total}, {_per_second(self.rate)}, {_clock(self.left)} left{text}",

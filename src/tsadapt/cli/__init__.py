@@ -8,15 +8,16 @@ __all__ = ["main"]
 
 VERBS = {
     "demo": "the main job on real digits that come with the packages: source-only, +MI, +TSA, and a picture",
-    "doctor": "what is wrong with this data, before hours are spent on it",
+    "doctor": "check data for problems, before hours are spent on it",
     "fit": "train on a labelled SOURCE and an unlabelled TARGET; resumes by itself",
-    "evaluate": "how a trained RUN does on labelled DATA",
-    "predict": "what a trained RUN says of DATA, as CSV",
+    "evaluate": "accuracy of a trained RUN on labelled DATA",
+    "predict": "predictions of a trained RUN for DATA, as CSV",
     "sweep": "train with several settings, and choose among them without target labels",
-    "select": "which of several trained RUNs to trust, without target labels",
+    "select": "choose among trained RUNs without target labels",
     "features": "embeddings of images by a backbone, for any other use",
-    "augmented": "what augmented features of a RUN look like: the nearest real images",
+    "augmented": "what the augmented features of a RUN look like: the nearest real images",
     "list": "available methods, source and target terms, networks, datasets, backbones, validators",
+    "reproduce": "moved to the repository: python -m paper NAME",
 }
 
 USAGE = """\
@@ -32,7 +33,7 @@ examples:
   tsadapt fit photos/labelled photos/new --tsa --out runs/photos
   tsadapt predict runs/photos photos/new --out predictions.csv
 
-tsadapt VERB --help says more.
+More: tsadapt VERB --help
 """
 
 

@@ -17,11 +17,11 @@ __all__ = ["Doctor"]
 
 @dataclass(frozen=True)
 class Doctor:
-    """Look for what is wrong with a SOURCE and a TARGET, before hours are spent on them.
+    """Check a SOURCE and a TARGET for problems, before hours are spent on them.
 
     Unreadable and truncated images, files that are no images, an extra level of folders, a single class, classes on one
-    side only, copies within and across the domains, tiny and uneven classes, values in different ranges. Exit status: 0
-    if all is well, 1 if anything was found, 2 if the command itself was wrong.
+    side only, duplicates within and across the domains, tiny and uneven classes, values in different ranges. Exit
+    status: 0 if all is well, 1 if there are findings, 2 if the command itself was wrong.
     Example: tsadapt doctor photos/labelled photos/new --fix-list mended
     """
 
@@ -30,7 +30,7 @@ class Doctor:
     target: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TARGET", help_behavior_hint="")] = None
     """The domain to adapt to."""
     fix_list: Path | None = None
-    """Folder for source.txt and target.txt, lists without the images that cannot be read and without copies."""
+    """Folder for source.txt and target.txt, lists without unreadable images and duplicates."""
     out: Path | None = None
     """Where to write all findings as JSON."""
     workers: Whole = None
@@ -81,10 +81,10 @@ class Doctor:
         if self.out is not None:
             write_json(self.out, [asdict(finding) for finding in findings])
         if self.fix_list is None and any(f.code in ("unreadable", "duplicates") for f in findings):
-            print("--fix-list FOLDER writes lists without the images that cannot be read and without copies")
+            print("--fix-list FOLDER writes lists without unreadable images and duplicates")
         counts = {level: sum(f.level == level for f in findings) for level in ("error", "warning")}
         if not any(counts.values()):
-            print("nothing is wrong that the doctor can see")
+            print("no problems found")
             return 0
         print(", ".join(counted(n, level) for level, n in counts.items() if n))
         return 1

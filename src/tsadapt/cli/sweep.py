@@ -80,7 +80,7 @@ class Sweep(Fit):
                 if one.out in failed:
                     print(f"  {one.title}: {failed[one.out]}", file=sys.stderr)
         if not done:
-            raise UserError("no run of the sweep came to its end: there is nothing to choose from.")
+            raise UserError("No run of the sweep finished: there is nothing to choose from.")
         print(f"scoring {counted(len(done) + 1, 'run')} …", file=sys.stderr, flush=True)
         candidates = read_candidates([*dict.fromkeys([reference.out, *(one.out for one in done)])])
         pool = [candidate.predictions for candidate in candidates]
@@ -127,14 +127,14 @@ class Sweep(Fit):
         study = Search(base, axes, out, self.storage) if search == "optuna" else None
         how = How(self.overwrite, self.tensorboard, self.keep_memory)
         try:
-            print("source-only, to compare with …", file=sys.stderr, flush=True)
+            print("source-only, the reference …", file=sys.stderr, flush=True)
             judged_by = train(reference, how, quiet=self.quiet)["judged_by"]
             if study is not None:
                 return study.run(self.trials or TRIALS, self._scorer(), self.jobs, self.quiet, judged_by, how)
             print(f"{counted(len(planned), 'run')} to {out / 'runs'}, {self.jobs} at a time …", file=sys.stderr)
             return planned, run_all(planned, self.jobs, self.quiet, judged_by, how)
         except (Interrupted, KeyboardInterrupt) as stopped:
-            raise KeyboardInterrupt("the same command goes on from here") from stopped
+            raise KeyboardInterrupt("run the same command to resume") from stopped
 
     def _scorer(self) -> Any:
         """What guides optuna: the validator of --by if it scores a run alone, else dev."""

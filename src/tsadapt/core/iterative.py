@@ -60,7 +60,7 @@ class IterativeMoments(PreciseBuffers):
 
     @torch.no_grad()
     def update(self, features: Tensor, labels: Tensor) -> None:
-        """Take in a batch of `features` (B, K) with `labels` (B,); rows that are not finite are passed over."""
+        """Take in a batch of `features` (B, K) with `labels` (B,); rows that are not finite are skipped."""
         c, k = self.shape
         check_matrix("features", features, None, k, f"these moments are of {k} features")
         check_vector("labels", labels, features.shape[0])

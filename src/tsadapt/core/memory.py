@@ -120,7 +120,7 @@ class FeatureMemory(PreciseBuffers):
         """Replace rows `index` (B,) by `features` (B, K) under `labels` (B,).
 
         An index twice in one write: the last wins. Rows with a value that is not finite (after the cast to the storage
-        dtype) are passed over: they would poison the sums for ever.
+        dtype) are skipped: they would poison the sums for ever.
         """
         check_matrix("features", features, None, self.dim, f"this memory holds {self.dim} features a row")
         check_vector("index", index, features.shape[0])

@@ -121,7 +121,7 @@ def symmetric_root(matrix: Tensor) -> Tensor:
 
 
 def add_outer_products(matrices: Tensor, labels: Tensor, left: Tensor, right: Tensor) -> None:
-    """matrices[c] += Σ_{j: labels_j = c} left_j right_jᵀ, in place; labels without a matrix are passed over.
+    """matrices[c] += Σ_{j: labels_j = c} left_j right_jᵀ, in place; labels without a matrix are skipped.
 
     Shapes: `matrices` (C, K, K), `labels` (B,), `left` and `right` (B, K). One small product for each class met, so
     nothing of size B×K×K is ever made.

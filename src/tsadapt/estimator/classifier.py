@@ -42,11 +42,11 @@ MOST_SOURCE_ROWS = 2000
 
 
 class NoTargetWarning(UserWarning):
-    """There was no target to adapt to."""
+    """No target to adapt to."""
 
 
 class SourceOnlyWarning(UserWarning):
-    """The adapted classifier was given up for the source-only one."""
+    """The source-only classifier was kept instead of the adapted one."""
 
 
 class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -143,7 +143,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         adapt = x_t is not None
         if not adapt:
             warnings.warn(
-                "There is no target: the classifier is trained on the source alone. Give X_target, or a sample_domain"
+                "No target given: the classifier is trained on the source alone. Pass X_target, or a sample_domain"
                 " with negative numbers.",
                 NoTargetWarning,
                 stacklevel=2,
@@ -201,12 +201,12 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
             check_classification_targets(labels)
             return x_s, labels, None if X_target is None else self._target(X_target)
         if X_target is not None:
-            raise ValueError("sample_domain and X_target are two ways of saying which rows are the target: give one.")
+            raise ValueError("sample_domain and X_target both name the target rows: pass one of them.")
         x = validate_data(self, X, dtype=np.float64)
         is_source, is_target = split_domains(sample_domain)
         check_consistent_length(x, y, is_source)
         if not is_source.any():
-            raise ValueError("sample_domain names no row of the source: expected some positive numbers.")
+            raise ValueError("sample_domain has no source rows: expected some positive numbers.")
         labels = np.asarray(y)[is_source]
         check_classification_targets(labels)
         _, labels = validate_data(self, x[is_source], labels, reset=False, dtype=np.float64)
@@ -285,7 +285,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
             },
         }
         if keep_source:
-            text = f"The adapted classifier is given up, and source-only is kept: {why}."
+            text = f"Kept the source-only classifier instead of the adapted one: {why}."
             warnings.warn(text, SourceOnlyWarning, stacklevel=3)
         return plain if keep_source else adapted
 

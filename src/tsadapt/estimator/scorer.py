@@ -37,7 +37,7 @@ class ValidatorScorer:
         """The score of a fitted estimator (or a pipeline that ends in one) on rows it was not trained on."""
         if y is not None and sample_domain is None:
             raise ValueError(
-                "The scorer was given y but no sample_domain, and cannot tell which rows are the target. In a search,"
+                "The scorer received y but no sample_domain, so it cannot know the target rows. In a search,"
                 " turn on sklearn.set_config(enable_metadata_routing=True), ask for"
                 " set_fit_request(sample_domain=True), and give sample_domain to fit."
             )
@@ -46,7 +46,7 @@ class ValidatorScorer:
         features, logits = last.transform(rows), last._logits(rows)
         is_target = np.ones(len(logits), dtype=bool) if sample_domain is None else split_domains(sample_domain)[1]
         if not is_target.any():
-            raise ValueError("There is no target row to score by: sample_domain has no negative number here.")
+            raise ValueError("No target rows to score: sample_domain has no negative number.")
         held = ~is_target
         if self.validator.needs_holdout and not held.any():
             raise ValueError(f"{self.validator.name} needs rows of the source that training did not see.")

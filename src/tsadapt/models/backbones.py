@@ -79,7 +79,7 @@ def make_backbone(name: str, weights: str | None, image_size: int | None = None)
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"The network {name} does not take images of {given['size']} pixels: {reason}") from error
     if not isinstance(out, Tensor) or out.ndim != 2:
-        raise UserError(f"The network {name} does not give one vector of features for an image: choose another.")
+        raise UserError(f"The network {name} does not return one feature vector per image: choose another.")
     return Backbone(name, module, out.shape[1], trained=trained, **given)
 
 
@@ -121,7 +121,7 @@ def _timm(name: str, weights: str | None, image_size: int | None) -> _Made:
         module: Any = timm.create_model(name, pretrained=weights is None, num_classes=0, **size_too)
     except Exception as error:  # the hub's clients raise many kinds
         if weights is not None or "tag" in str(error):
-            raise UserError(f"The network {name} cannot be made: {error}") from error
+            raise UserError(f"The network {name} cannot be built: {error}") from error
         raise _no_download(name, error) from error
     config = resolve_model_data_config(module)  # type: ignore[no-untyped-call]
     classifier = module.default_cfg.get("classifier") or ()
@@ -150,7 +150,7 @@ def _torchvision(full: str, weights: str | None) -> _Made:
     if name not in names:
         raise UserError(unknown("torchvision network", name, names, listed="tsadapt list backbones"))
     if name in BRANCHED:
-        raise UserError(f"The network {full} has classifiers on the way, in training: choose another.")
+        raise UserError(f"The network {full} has auxiliary classifiers: choose another.")
     published = get_model_weights(name)
     chosen = published.DEFAULT if weights is None else next(iter(published))
     fixed = {"image_size": chosen.meta["min_size"][0]} if name.startswith("vit_") else {}
@@ -180,7 +180,7 @@ def _cut_classifier(module: nn.Module, name: str) -> str:
     """Put an identity in place of the last linear layer and of dropout right before it; the layer's name."""
     linear = [key for key, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not linear:
-        raise UserError(f"The network {name} has no linear classifier to take off: choose another.")
+        raise UserError(f"The network {name} has no linear classifier to remove: choose another.")
     parent_name, _, last = linear[-1].rpartition(".")
     parent = module.get_submodule(parent_name)
     setattr(parent, last, nn.Identity())
@@ -203,8 +203,8 @@ def _no_vain_retries() -> None:
 def _no_download(name: str, error: Exception) -> UserError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return UserError(
-        f"The weights of {name} cannot be downloaded ({reason.rstrip('.')}). Give them as --weights FILE (.safetensors"
-        " or .pth), or --weights none for random ones."
+        f"The weights of {name} cannot be downloaded ({reason.rstrip('.')}). Offline? Pass local weights: --weights"
+        " FILE (.safetensors or .pth), or --weights none for random ones."
     )
 
 
@@ -216,7 +216,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError, SafetensorError) as error:
-        reason = "it is damaged, or holds more than tensors, which is never loaded"
+        reason = "it is damaged, or contains more than tensors, which is never loaded"
         if not isinstance(error, pickle.UnpicklingError) and str(error):
             reason = str(error).splitlines()[0]
         raise UserError(f"{path} cannot be loaded as weights: {reason}") from error
@@ -224,7 +224,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]
     if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
-        raise UserError(f"{path} holds no dictionary of tensors: expected the state_dict of a network.")
+        raise UserError(f"{path} contains no state_dict: expected a dictionary of tensors.")
     return {key.removeprefix("module."): cast("Tensor", value) for key, value in state.items()}
 
 
@@ -244,10 +244,10 @@ def _load_strictly(
         if key in state and state[key].shape != expected[key].shape
     ]
     if missing or extra or shapes:
-        parts = (("missing", missing), ("too many", extra), ("of another shape", shapes))
-        said = "; ".join(f"{len(keys)} {what} ({few(keys, SHOWN)})" for what, keys in parts if keys)
-        hint = f" A file of torchvision's fits its own networks, --backbone {TORCHVISION}NAME." if missing else ""
-        raise UserError(f"{path} does not fit {name}: tensors {said}.{'' if name.startswith(TORCHVISION) else hint}")
+        parts = (("missing", missing), ("unexpected", extra), ("of the wrong shape", shapes))
+        found = "; ".join(f"{len(keys)} {what} ({few(keys, SHOWN)})" for what, keys in parts if keys)
+        hint = f" Weights of torchvision need --backbone {TORCHVISION}NAME." if missing else ""
+        raise UserError(f"{path} does not fit {name}: tensors {found}.{'' if name.startswith(TORCHVISION) else hint}")
     module.load_state_dict(state, strict=False)
 
 

@@ -83,7 +83,7 @@ def extract(
                     found[i] = part = _compute(decoded, len(spans[i]), network, progress)
                     _write(paths[i], part)
             except KeyboardInterrupt as stop:
-                raise KeyboardInterrupt("the features so far are kept; the same command goes on from there") from stop
+                raise KeyboardInterrupt("the features so far are cached; run the same command to resume") from stop
     parts = [part for part in found if part is not None]
     return Features(
         torch.from_numpy(np.concatenate([part.x for part in parts])),
@@ -138,7 +138,7 @@ def _write(path: Path, part: _Part) -> None:
         write_atomically(path, buffer.getvalue())
     except OSError as error:
         raise UserError(
-            f"The features cannot be kept in {path.parent}: {error.strerror}. Name another folder with TSADAPT_CACHE."
+            f"Features cannot be cached in {path.parent}: {error.strerror}. Set TSADAPT_CACHE to another folder."
         ) from error
 
 

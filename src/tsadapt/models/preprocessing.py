@@ -58,12 +58,12 @@ class Reader:
         if shape is not None:
             return self._small_images(domain, shape)
         if domain.kind != "vector":
-            raise UserError(f"{domain.name} holds images, but this model was trained on feature vectors.")
+            raise UserError(f"{domain.name} contains images, but this model was trained on feature vectors.")
         if self.preprocessing is not None and not self.preprocessing.frozen:
-            raise UserError(f"{domain.name} holds feature vectors, but this model was trained on images.")
+            raise UserError(f"{domain.name} contains feature vectors, but this model was trained on images.")
         if domain.tensor.shape[1] != self.architecture.inputs:
             found = domain.tensor.shape[1]
-            raise UserError(f"{domain.name} has {found} features a row, expected {self.architecture.inputs}.")
+            raise UserError(f"{domain.name} has {found} features per row, expected {self.architecture.inputs}.")
         return _all(domain)
 
     def _photographs(self, domain: Domain, preprocessing: Preprocessing) -> Prepared:
@@ -75,7 +75,7 @@ class Reader:
         features = extract(images, preprocessing.backbone, preprocessing.framing, self.device, self.workers, self.quiet)
         if not self.quiet:
             rate = f"{features.computed / max(features.seconds, 1e-9):.0f} images/s"
-            before = f"{len(images) - features.computed:,} kept from before" if features.computed < len(images) else ""
+            before = f"{len(images) - features.computed:,} from the cache" if features.computed < len(images) else ""
             now = f"{features.computed:,} computed in {features.seconds:.1f} s, {rate}" if features.computed else ""
             _say(f"features of {domain.name}: {'; '.join(filter(None, (before, now)))}")
         return _some(domain, features.rows, features.unreadable, features.x)
@@ -83,7 +83,7 @@ class Reader:
     def _small_images(self, domain: Domain, shape: ImageShape) -> Prepared:
         """Images for a digit network, in memory; files are decoded once."""
         if domain.kind == "vector":
-            raise UserError(f"{domain.name} holds feature vectors, but this model was trained on images.")
+            raise UserError(f"{domain.name} contains feature vectors, but this model was trained on images.")
         if isinstance(domain.x, Images):
             rows, parts = list[int](), list[torch.Tensor]()
             unreadable: Unreadable = {}
@@ -109,7 +109,7 @@ def _some(domain: Domain, rows: list[int], unreadable: Unreadable, x: torch.Tens
     """The rows of a domain that could be read, as `x`."""
     if not rows:
         reason = next(iter(unreadable.values()))
-        raise UserError(f"None of the {len(domain)} images of {domain.name} can be read, the first because: {reason}.")
+        raise UserError(f"None of the {len(domain)} images of {domain.name} can be read. The first: {reason}.")
     kept = domain if not unreadable else domain.keep(rows)
     return Prepared(replace(kept, x=x, origin=domain.fingerprint()), rows, unreadable)
 

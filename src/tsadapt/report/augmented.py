@@ -115,12 +115,12 @@ def augmented_run(path: Path) -> AugmentedRun:
     task, model = make_task(config), load(path, device="cpu")
     if model.architecture.heads > 1:
         raise UserError(
-            f"{config.method} has {model.architecture.heads} heads, each with features of its own: this is for one."
+            f"{config.method} has {model.architecture.heads} heads: only models with one head are supported."
         )
     for domain, memory in zip((task.source.train, task.target.train), memories, strict=True):
         if len(domain) != memory.size:
             raise UserError(
-                f"{domain.name} has {len(domain)} rows, and the run was trained on {memory.size}: it changed since."
+                f"{domain.name} has {len(domain)} rows, but the run was trained on {memory.size}: the data changed."
             )
     _check_data(run, task)
     (source, f_s, of_source), (target, f_t, of_target) = (
@@ -136,9 +136,9 @@ def _check_data(run: RunFolder, task: Task) -> None:
     if before := run.manifest.get("data"):
         for role, domain in (("source", task.source.train), ("target", task.target.train)):
             if before[role]["train"] != domain.fingerprint():
-                raise UserError(f"{domain.name} changed since the run was trained: the memory is of other rows.")
+                raise UserError(f"{domain.name} changed after training: the memory belongs to other rows.")
         if before["source"]["labels"] != task.source.train.label_fingerprint():
-            raise UserError(f"{task.source.train.name} has other labels than when the run was trained.")
+            raise UserError(f"{task.source.train.name} has different labels than in training.")
 
 
 def _evaluated(model: TrainedModel, domain: Domain, memory: FeatureMemory) -> tuple[Domain, Tensor, FeatureMemory]:
@@ -257,14 +257,14 @@ class _Pictures:
 
     def __init__(self, raw: Domain, ready: Domain) -> None:
         if raw.kind == "vector":
-            raise UserError(f"{raw.name} holds feature vectors: there are no images to show.")
+            raise UserError(f"{raw.name} contains feature vectors: there are no images to show.")
         # Images in memory are shown as the network takes them; of files, those with the names of the rows.
         self.x = raw.x if ready.kind == "vector" else ready.x
         self.rows = [*range(len(ready))]
         if self.x is raw.x and len(raw) != len(ready):
             numbers = {name: i for i, name in enumerate(raw.row_names or ())}
             if not numbers or ready.row_names is None:
-                raise UserError(f"{raw.name}: the rows that were trained on have no names to find their images by.")
+                raise UserError(f"{raw.name}: the training rows have no names, so their images cannot be found.")
             self.rows = [numbers[name] for name in ready.row_names]
 
     def of(self, rows: list[int]) -> Tensor:

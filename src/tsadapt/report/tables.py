@@ -5,12 +5,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
-from tsadapt.objectives.base import METHODS
+from tsadapt.objectives.base import METHODS, SOURCE_TERMS, TARGET_TERMS, Term
+from tsadapt.registry import Registry
 from tsadapt.selection import VALIDATORS
 from tsadapt.selection.select import CONSENSUS, CONSENSUS_FAILS, CONSENSUS_WHAT
 
-__all__ = ["PAGES", "fill", "methods_table", "validators_table"]
+__all__ = ["PAGES", "fill", "terms_tables", "validators_table"]
 
 
 def fill(page: str, command: str, table: str) -> str:
@@ -25,17 +27,43 @@ def fill(page: str, command: str, table: str) -> str:
     return place.sub(lambda match: f"{match[1]}{table}\n{match[2]}", page)
 
 
-def methods_table() -> str:
-    """Every registered method: its paper, its terms, what it needs, and whether it composes with TSA."""
-    lines = ["| method | what it does | paper | terms | needs | +TSA |", "|---|---|---|---|---|---|"]
+def terms_tables() -> str:
+    """Every registered source term, target term and method, a table each."""
+    return "\n\n".join(
+        [_terms_table("source term", SOURCE_TERMS), _terms_table("target term", TARGET_TERMS), _methods()]
+    )
+
+
+def _terms_table(kind: str, registry: Registry[Any]) -> str:
+    """What each term does, where it comes from, and its settings."""
+    lines = [f"| {kind} | what it does | paper | settings |", "|---|---|---|---|"]
+    for name in registry:
+        cls = registry[name]
+        lines.append(f"| `{name}` | {_summary(cls)} | {cls.paper or '–'} | {_settings(cls)} |")
+    return "\n".join(lines)
+
+
+def _methods() -> str:
+    """Every method: its paper, its terms, its settings, what it needs, and whether it composes with TSA."""
+    lines = ["| method | what it does | paper | terms | settings | needs | +TSA |", "|---|---|---|---|---|---|---|"]
     for name in METHODS:
-        method = METHODS[name]
-        what = (method.__doc__ or "").splitlines()[0]
-        needs = [*(["target"] if method.needs_target else []), *([f"{method.heads} heads"] if method.heads > 1 else [])]
-        tsa = "yes" if method.heads == 1 else "yes, for each head"
-        cells = (f"`{name}`", what, method.paper or "–", ", ".join(method.terms) or "–", ", ".join(needs) or "–", tsa)
+        cls = METHODS[name]
+        needs = [*(["target"] if cls.needs_target else []), *([f"{cls.heads} heads"] if cls.heads > 1 else [])]
+        tsa = "yes" if cls.heads == 1 else "yes, for each head"
+        cells = (
+            f"`{name}`", _summary(cls), cls.paper or "–", ", ".join(cls.terms) or "–", _settings(cls),
+            ", ".join(needs) or "–", tsa,
+        )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _summary(cls: type[Term]) -> str:
+    return (cls.__doc__ or "").splitlines()[0]
+
+
+def _settings(cls: type[Term]) -> str:
+    return ", ".join(f"`{one.name}` {one.default}" for one in cls.settings.values()) or "–"
 
 
 def validators_table() -> str:
@@ -50,7 +78,7 @@ def validators_table() -> str:
     return "\n".join(lines)
 
 
-PAGES = {"docs/methods.md": methods_table, "docs/selection.md": validators_table}
+PAGES = {"docs/methods.md": terms_tables, "docs/selection.md": validators_table}
 
 if __name__ == "__main__":
     for name, made in PAGES.items():

@@ -57,7 +57,7 @@ class Candidates:
         self._step, self._known = 0, dict[int, Predicted]()
 
     def predict(self, domain: Domain) -> Predicted:
-        """What the network says of a domain at this step; the same domain is passed over once."""
+        """Predictions for a domain at this step; computed once per step and domain."""
         if self.trainer.at != self._step:
             self._step, self._known = self.trainer.at, {}
         key = id(domain.x)
@@ -87,7 +87,7 @@ class Candidates:
         return self.steps[choice.chosen], choice.why
 
     def on_test(self, step: int, last: Predicted) -> Predicted:
-        """What the candidate of a step said of the target's test rows, given what was said `last`."""
+        """Predictions of a step's candidate for the target's test rows, in the form of the `last` ones."""
         path = self.run.test_logits_file(step)
         kept = self.run.predictions_file(step)
         logits = load_file(path)["logits"] if path.exists() else Predictions.read(kept).logits_t

@@ -40,7 +40,7 @@ class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
     """The user stopped the run; its checkpoint is written."""
 
     def __init__(self, step: int, out: Path) -> None:
-        super().__init__(f"stopped at step {step}; the same command goes on from there ({out})")
+        super().__init__(f"stopped at step {step}; run the same command to resume ({out})")
         self.step = step
 
 

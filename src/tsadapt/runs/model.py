@@ -214,7 +214,9 @@ def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool
     elif use == "selected" and folder.done:
         metrics = folder.metrics
         if "selected" not in metrics:
-            raise UserError(f"{path} had one candidate, its last step. To select among several: fit --candidates 5.")
+            raise UserError(
+                f"{path} has one candidate, its last step. To select among several, train with --candidates 5."
+            )
         step = metrics["selected"]["step"]
     model = folder.model
     if step is not None and folder.candidate(step).path.exists():
@@ -222,9 +224,9 @@ def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool
     if not model.description.is_file():
         hint = ""
         if folder.exists:
-            hint = " It was not trained to its end: give the same fit command again."
+            hint = " Its training did not finish: run the same fit command again."
         elif sweep.exists:
-            hint = " It is a sweep that was not brought to its end: give the same sweep command again."
+            hint = " The sweep did not finish: run the same sweep command again."
         raise UserError(f"No trained model in {folder.path}: expected {model.weights}.{hint}")
     if folder.exists:
         _ = folder.config  # refuses a folder of another revision

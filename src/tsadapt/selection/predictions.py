@@ -1,4 +1,4 @@
-"""What a validator looks at: arrays that a trained network left behind. There is no place for target labels in them.
+"""What validators score: arrays of a trained network. They have no field for target labels.
 
 Shapes: n_s, n_v and n_t rows of the source (train), of its held-out part, and of the target; K features, C classes.
 """
@@ -31,7 +31,7 @@ class Predictions:
     """Features and logits of one candidate: a network at some step.
 
     Without a held-out part, n_v = 0. `weight` (H, C, D) are the rows of the heads' last layers; `mixed` is there if
-    somebody took the trouble to forward mixtures.
+    mixtures were forwarded.
     """
 
     features_s: np.ndarray

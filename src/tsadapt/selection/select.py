@@ -88,8 +88,8 @@ def choose(
     racing = [i for i in range(len(pool)) if i not in out]
     if not racing:
         raise UserError(
-            f"None of the {len(pool)} candidates can be chosen, the first because it {out[0]}. --no-guard leaves"
-            " collapsed ones in the race."
+            f"None of the {len(pool)} candidates can be chosen; the first {out[0]}. --no-guard keeps"
+            " collapsed candidates."
         )
     names = VOTERS if by == CONSENSUS else (by,)
     unasked = [name for name in VALIDATORS if VALIDATORS[name].quick(pool)]

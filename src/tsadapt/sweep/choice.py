@@ -1,4 +1,4 @@
-"""The choice among trained runs: read what they left behind, score it, and write down what was decided."""
+"""The choice among trained runs: read their predictions, score them, and write the decision."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ class Candidate:
 def read_candidates(runs: Sequence[Path], tell: Callable[[str], object] = str) -> list[Candidate]:
     """The candidates of run folders; a folder of a sweep stands for all its runs that are done.
 
-    `tell` is called with what a user should know of them.
+    `tell` receives what a user should know about them.
     """
     found = []
     for run in _unfolded(runs, tell):
@@ -48,7 +48,7 @@ def read_candidates(runs: Sequence[Path], tell: Callable[[str], object] = str) -
         by_step = metrics.get("oracle", {}).get("by_step", {str(last["step"]): last["target"].get("accuracy")})
         steps = run.prediction_steps()
         if not steps:
-            raise UserError(f"{run.path} holds no predictions to score: train it anew.")
+            raise UserError(f"{run.path} has no predictions to score: train it again.")
         for step in steps:
             predictions = Predictions.read(run.predictions_file(step))
             found.append(Candidate(run.path, step, config, predictions, by_step.get(str(step))))
@@ -66,7 +66,7 @@ def _check_one_task(runs: Sequence[Path]) -> None:
             ("target rows", first["data"]["target"]["train"], manifest["data"]["target"]["train"]),
         ):
             if a != b:
-                raise UserError(f"{runs[0]} and {run} are not of one task and cannot be compared: their {what} differ.")
+                raise UserError(f"{runs[0]} and {run} cannot be compared: their {what} differ.")
 
 
 def _unfolded(runs: Sequence[Path], tell: Callable[[str], object]) -> list[RunFolder]:
@@ -83,7 +83,7 @@ def _unfolded(runs: Sequence[Path], tell: Callable[[str], object]) -> list[RunFo
         elif not path.is_dir():
             raise UserError(f"No run at {path}: expected the folder that fit or sweep wrote (its --out).")
         else:
-            hint = "it was not trained to its end" if run.exists else "it holds no run"
+            hint = "its training did not finish" if run.exists else "it contains no run"
             raise UserError(f"{path} cannot be scored: {hint}.")
     return [*dict.fromkeys(found)]
 
@@ -121,7 +121,7 @@ def write_choice(
 ) -> None:
     """Write choice.json, scores.csv, and oracle.json if the target's labels are known; the first two without them."""
     if RunFolder(folder).exists:
-        raise UserError(f"{folder} is the folder of a run: choose another --out for the choice.")
+        raise UserError(f"{folder} is a run folder: choose another --out for the choice.")
     chosen, sweep = candidates[choice.chosen], SweepFolder(folder)
     write_json(
         sweep.choice_file,

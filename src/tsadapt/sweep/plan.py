@@ -82,12 +82,12 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...] | Range]:
         if len(ends) != 2 or len(numbers) != 2 or not numbers[0] < numbers[1] or how not in ("", "log"):
             raise UserError(f"--grid is {text!r}, expected a range NAME=LOW..HIGH, or NAME=LOW..HIGH:log.")
         if how == "log" and numbers[0] <= 0:
-            raise UserError(f"--grid is {text!r}: a range by orders of magnitude starts above zero.")
+            raise UserError(f"--grid is {text!r}: a log range must start above zero.")
         whole = all(isinstance(end, int) for end in ends) and not isinstance(setting.parse("1"), float)
         return name, Range(numbers[0], numbers[1], how == "log", whole)
     found = tuple(setting.parse(value) for value in values.split(","))
     if len(set(found)) < len(found):
-        raise UserError(f"--grid is {text!r}: a value stands there twice.")
+        raise UserError(f"--grid is {text!r}: contains a value twice.")
     return name, found
 
 
@@ -97,7 +97,7 @@ def parse_axes(texts: Sequence[str]) -> Axes:
     for text in texts:
         name, values = parse_axis(text)
         if name in axes:
-            raise UserError(f"--grid has {name} twice: give all its values in one, as {name}=A,B.")
+            raise UserError(f"--grid names {name} twice: give all its values at once, {name}=A,B.")
         axes[name] = values
     return axes
 
@@ -106,7 +106,7 @@ def grid(axes: Axes) -> list[dict[str, Any]]:
     """Every combination of the values."""
     for name, values in axes.items():
         if isinstance(values, Range):
-            raise UserError(f"{name} has a range: a grid needs values. --trials N draws from ranges.")
+            raise UserError(f"{name} is a range, but a grid needs values. Add --trials N to draw from ranges.")
     listed = {name: values for name, values in axes.items() if isinstance(values, tuple)}
     return [dict(zip(listed, chosen, strict=True)) for chosen in product(*listed.values())]
 

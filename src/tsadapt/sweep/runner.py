@@ -29,7 +29,7 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True)
 class How:
-    """What `fit` is told beside the config."""
+    """Options of `fit` beside the config."""
 
     overwrite: bool = False
     tensorboard: bool = False

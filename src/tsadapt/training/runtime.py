@@ -58,7 +58,7 @@ def keep_freed_memory() -> bool:
 
 @dataclass
 class Stop:
-    """Whether somebody asked for an end."""
+    """Whether the user asked to stop."""
 
     asked: bool = False
 
