@@ -50,8 +50,10 @@ def draw_rows(
         axis.set_yticks(range(len(rows)), rows)
         axis.grid(axis="x", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    rings = ", rings: the paper" if any(table[r][c].paper is not None for r in rows for c in columns) else ""
-    figure.suptitle("\n".join(textwrap.wrap(f"{title} (dots: ours{rings})", 22 + 26 * wide)), fontsize=10)
+    rings = (
+        " (dots: ours, rings: the paper)" if any(table[r][c].paper is not None for r in rows for c in columns) else ""
+    )
+    figure.suptitle("\n".join(textwrap.wrap(f"{title}{rings}", 22 + 26 * wide)), fontsize=10)
     write_figure(figure, path)
 
 

@@ -3,11 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from paper.bias import estimation_bias, moment_errors
-from paper.cost import step_costs
-from paper.embedding import in_two_dimensions
-from paper.footprint import footprint
-from paper.run_features import look_at
+from paper.analyses.bias import estimation_bias, moment_errors
+from paper.analyses.footprint import footprint
+from paper.analyses.run_features import features_of_run
+from paper.analyses.step_cost import step_costs
+from paper.analyses.tsne import in_two_dimensions
 from safetensors.torch import load_file
 from tests.runs.conftest import write_task
 
@@ -100,13 +100,13 @@ def test_what_was_stopped_goes_on_to_the_same_bits(config, tmp_path, monkeypatch
 
 def test_a_run_looked_at_again(config, tmp_path):
     out, metrics = fit(config, tmp_path / "run", quiet=True)
-    look = look_at(out, most=10_000)
+    look = features_of_run(out, most=10_000)
     assert len(look.f_t) == metrics["last"]["target"]["rows"]
     assert look.f_s.shape[1] == 8
-    assert len(look_at(out, most=7).f_s) == 7
+    assert len(features_of_run(out, most=7).f_s) == 7
     (tmp_path / "target.npz").unlink()
     with pytest.raises(UserError):
-        look_at(out, most=7)
+        features_of_run(out, most=7)
 
 
 def test_two_dimensions():
@@ -125,6 +125,6 @@ def test_memory_of_a_fresh_process(config):
     assert found["statistics_mb"] >= round(rows * 8 * 4 / 1e6, 2)
 
 
-def test_costs_are_of_what_was_asked(config):
+def test_costs_are_of_what_was_request(config):
     found = step_costs({"plain": replace(config, source_term="ce", mi=False), "tsa": config}, rounds=5)
     assert 0 < found["plain"] < found["tsa"]

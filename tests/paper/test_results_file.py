@@ -2,7 +2,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from paper.results_file import Ledger
+from paper.results_file import ResultsFile
 
 from tsadapt.errors import UserError
 
@@ -13,7 +13,7 @@ def read(path):
 
 def test_two_processes_lose_nothing(tmp_path):
     path = tmp_path / "table.json"
-    ours, theirs = Ledger(path, {"name": "table"}), Ledger(path, {"name": "table"})
+    ours, theirs = ResultsFile(path, {"name": "table"}), ResultsFile(path, {"name": "table"})
     theirs.add("theirs", {"accuracy": 1})
     theirs.replace_extra({"measured": 7})
     theirs.explain({"third": "no data"})
@@ -36,19 +36,19 @@ def test_many_at_once(tmp_path):
     path = tmp_path / "table.json"
 
     def enter(who):
-        ledger = Ledger(path, {})
+        results = ResultsFile(path, {})
         for i in range(15):
-            ledger.add(f"{who} {i}", {})
-            ledger.save()
+            results.add(f"{who} {i}", {})
+            results.save()
 
     with ThreadPoolExecutor(6) as pool:
         [*pool.map(enter, range(6))]
     assert len(read(path)["runs"]) == 90
-    assert [p.name for p in tmp_path.iterdir()] == ["table.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["table.json", "work"]
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", "no json", '{"runs": 3}', '{"runs": {}, "not_run": []}'])
 def test_another_file_is_refused(tmp_path, text):
     (tmp_path / "table.json").write_text(text)
-    with pytest.raises(UserError, match="not a file that reproduce wrote"):
-        Ledger(tmp_path / "table.json", {})
+    with pytest.raises(UserError, match="not a results file"):
+        ResultsFile(tmp_path / "table.json", {})

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from paper.wgan_gp import LATENT, Critic, GanConfig, Generator, gradient_penalty, images_for_gan, train_gan
+from paper.analyses.wgan_gp import LATENT, Critic, GanConfig, Generator, gradient_penalty, images_for_gan, train_gan
 
 from tsadapt.errors import UserError
 
@@ -61,7 +61,7 @@ def test_images_are_resized_and_scaled():
 
 def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
     whole = train_gan(pixels(), TINY, tmp_path / "whole", quiet=True)
-    from paper import wgan_gp
+    from paper.analyses import wgan_gp
 
     steps, step = [], wgan_gp._Gan.step
 

@@ -3,8 +3,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from paper.reverse_mapping import Extractor, Search, reconstruct, search_feature
-from paper.wgan_gp import LATENT, Generator
+from paper.analyses.reverse_mapping import Extractor, Search, reconstruct, search_feature
+from paper.analyses.wgan_gp import LATENT, Generator
 from torch import nn
 
 from tsadapt.core import FeatureMemory

@@ -4,8 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from paper import Asked, augmented, reproduce
-from paper.augmented import augmented_images
+from paper.__main__ import main as paper_main
+from paper.analyses import augmented_images as augmented
+from paper.jobs import Job, Workspace
+from paper.reproduce import reproduce
+from paper.request import Request
 from tests.photos import QUICK as FEW
 from tests.photos import SEE, write_classes
 
@@ -25,7 +28,7 @@ SHORT = {
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("augmented")
-    return out, reproduce("figure-augmented", Asked(quick=True, steps=4), out)
+    return out, reproduce(Request("figure-augmented", quick=True, steps=4), out)
 
 
 def test_the_small_form_of_the_picture(made):
@@ -53,7 +56,7 @@ def test_generator_and_run_are_found_again(made, capsys):
     before = {path: path.stat().st_mtime_ns for path in (out / "quick" / "work" / "generators").rglob("*.pt")}
     kept = out / "quick" / "figure-augmented.json"
     kept.unlink()
-    reproduce("figure-augmented", Asked(quick=True, steps=4), out)
+    reproduce(Request("figure-augmented", quick=True, steps=4), out)
     assert before
     assert before == {path: path.stat().st_mtime_ns for path in (out / "quick" / "work" / "generators").rglob("*.pt")}
     assert "done already" in capsys.readouterr().err
@@ -96,12 +99,14 @@ def test_the_moments_are_of_evaluation_mode(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = RunConfig("digits:uci", "digits:uci", **SHORT)
     run, _ = fit(config, tmp_path / "run", quiet=True, keep_memory=True)
-    scene, (source, target) = augmented_run(run), load_memory(run)
-    assert torch.equal(scene.augmenter.target.labels, target.labels)
-    assert not torch.allclose(scene.augmenter.source.features, source.features)
-    assert torch.equal(scene.augmenter.source.features, scene.f_s)
-    y = scene.task.source.train.y
-    assert torch.allclose(scene.augmenter.source.moments().mean[3], scene.f_s[y == 3].mean(0), atol=1e-5)
+    augmented_features, (source, target) = augmented_run(run), load_memory(run)
+    assert torch.equal(augmented_features.augmenter.target.labels, target.labels)
+    assert not torch.allclose(augmented_features.augmenter.source.features, source.features)
+    assert torch.equal(augmented_features.augmenter.source.features, augmented_features.f_s)
+    y = augmented_features.task.source.train.y
+    assert torch.allclose(
+        augmented_features.augmenter.source.moments().mean[3], augmented_features.f_s[y == 3].mean(0), atol=1e-5
+    )
 
 
 def test_several_heads_are_refused(tmp_path, monkeypatch):
@@ -120,9 +125,12 @@ def test_the_verb_for_ones_own_run(tmp_path, monkeypatch, capsys):
     assert "(oracle)" in capsys.readouterr().out
     assert main(["augmented", "nowhere"]) == 2
     assert main(["augmented", "run", "--strength", "-1"]) == 2
-    assert main(["augmented", "run", "--generator-steps", "9"]) == 2
+    assert paper_main(["augmented", "run", "--generator-steps", "0"]) == 2
+    assert paper_main(["augmented", "run", "--strength", "2"]) == 2
+    assert paper_main(["augmented", "nowhere"]) == 2
     monkeypatch.setattr(augmented, "STANDARD", augmented.QUICK)
-    assert main(["augmented", "run", "--out", "pictures", "--generator", "--generator-steps", "2"]) == 0
+    words = ["--generator-steps", "2", "--strength", "0.3"]
+    assert paper_main(["augmented", "run", "--out", "pictures", *words]) == 0
     assert "keeps its class under the classifier: augmented image at λ = 1" in capsys.readouterr().out
     assert (tmp_path / "pictures" / "augmented-strip.png").stat().st_size > 5000
     assert "Traceback" not in capsys.readouterr().err
@@ -131,24 +139,25 @@ def test_the_verb_for_ones_own_run(tmp_path, monkeypatch, capsys):
 def test_features_have_no_images_to_draw(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = RunConfig("moons:source", "moons:target", **{**SHORT, "network": "moons"})
+    job = Job("a", "b", 0, config)
     with pytest.raises(UserError, match="neighbours"):
-        augmented_images(config, tmp_path / "work", tmp_path / "picture", quick=True)
+        augmented.augmented_images_of_job(job, Workspace(tmp_path / "work", tmp_path / "picture", quick=True))
 
 
 def test_a_picture_made_otherwise_is_made_again(made, monkeypatch, capsys):
     out, _ = made
-    again = Asked(quick=True, steps=4)
-    reproduce("figure-augmented", again, out)
+    again = Request("figure-augmented", quick=True, steps=4)
+    reproduce(again, out)
     said = capsys.readouterr().err
     assert "source-only +TSA |" not in said
-    assert "nothing to train: 1 run of figure-augmented is kept already" in said
+    assert "nothing to train" in said
     (out / "quick" / "figure-augmented.png").unlink()
-    reproduce("figure-augmented", again, out)
+    reproduce(again, out)
     said = capsys.readouterr().err
     assert "source-only +TSA |" in said
     assert "nothing to train" not in said
     monkeypatch.setattr(augmented, "QUICK", replace(augmented.QUICK, restarts=1))
-    path = reproduce("figure-augmented", again, out)[0]
+    path = reproduce(again, out)[0]
     assert "source-only +TSA |" in capsys.readouterr().err
     run = next(iter(json.loads(path.read_text())["runs"].values()))
     assert run["settings"]["restarts"] == 1
@@ -182,8 +191,8 @@ def test_images_that_cannot_be_read_are_left_out(tmp_path, monkeypatch):
     (tmp_path / "b" / "bee" / "00.png").write_bytes(b"damaged")
     words = [*SEE, *FEW, "--no-freeze-backbone", "--tsa", "--keep-memory", "--out", "run"]
     assert main(["fit", "a", "b", *words]) == 0
-    scene = augmented_run(tmp_path / "run")
-    assert len(scene.target) == len(scene.f_t) == 11
-    assert scene.f_t.abs().sum(1).min() > 0
-    assert scene.target.row_name(4).endswith("01.png")
+    augmented_features = augmented_run(tmp_path / "run")
+    assert len(augmented_features.target) == len(augmented_features.f_t) == 11
+    assert augmented_features.f_t.abs().sum(1).min() > 0
+    assert augmented_features.target.row_name(4).endswith("01.png")
     assert main(["augmented", "run", "--out", "pictures"]) == 0
