@@ -62,5 +62,5 @@ def costs(
         "|---|---|---|",
         *(f"| {title} | {ms} | {ms / plain:.2f}× |" for title, ms in found.items()),
     ]
-    panels = {"time of a step, ratio to source-only": {title: ms / plain for title, ms in found.items()}}
+    panels = {"step time, × source-only": {title: ms / plain for title, ms in found.items()}}
     return "\n".join(lines), with_hashes(found, configs), panels

@@ -52,7 +52,7 @@ def test_rows_as_curves(drawn):
     [
         ("table5", {"A → B"}, ""),
         ("table-memory", {"A → B", "statistics, MB", "peak of the process, MB"}, ""),
-        ("table-samples", {"A → B", "time of a step, ratio to source-only"}, ""),
+        ("table-samples", {"A → B", "step time, × source-only"}, ""),
         ("table-bound", {"A → B", "½ d_A, %", "λ* (oracle), %"}, ""),
         ("table-stress", {"A → B"}, "ρ, %"),
     ],
