@@ -32,8 +32,7 @@ format: setup
 
 docs: setup
 	$(BIN)/python -m tsadapt.report.tables
-	$(BIN)/python -m paper.pages paper/results
-	$(BIN)/python -m paper.results_page paper/results docs/results.md README.md
+	$(BIN)/python -m paper.make_docs
 
 bench: setup
 	$(BIN)/python -m benchmarks.loss

@@ -1,6 +1,6 @@
 """skada's side of the comparisons, run by the interpreter of .venv-skada; it imports nothing of ours.
 
-    python benchmarks/skada_side.py accuracy SOURCE.npz TARGET.npz      CORAL and OTMapping on logistic regression
+    python benchmarks/skada_side.py accuracy SOURCE.npz TARGET.npz NAME   "logistic regression", CORAL, OTMapping
     python benchmarks/skada_side.py time DATA.npz STEPS BATCH THREADS   seconds of a step of DANN and DeepCoral
 
 Prints one line of JSON.
@@ -18,26 +18,24 @@ import numpy as np
 warnings.simplefilter("ignore")
 
 
-def accuracy(source: str, target: str) -> dict[str, float]:
+def accuracy(source: str, target: str, name: str) -> float:
     from skada import CORAL, OTMapping
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     (x_s, y_s), (x_t, y_t) = (_read(path) for path in (source, target))
+    base = LogisticRegression(max_iter=1000)
+    if name == "logistic regression":
+        return float(make_pipeline(StandardScaler(), base).fit(x_s, y_s).score(x_t, y_t))
     scaler = StandardScaler().fit(x_s)
     x, domain = scaler.transform(np.concatenate([x_s, x_t])), np.repeat([1, -2], [len(x_s), len(x_t)])
     y = np.concatenate([y_s, np.full(len(x_t), -1)])  # masked, as skada wants it
-    base = LogisticRegression(max_iter=1000)
-    plain = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x_s, y_s)
-    found = {"logistic regression": float(plain.score(x_t, y_t))}
     makers: dict[str, Any] = {"CORAL": CORAL, "OTMapping": OTMapping}
-    for name, make in makers.items():
-        clf = make(base)
-        clf.fit(x, y, sample_domain=domain)
-        guess = clf.predict(x[domain < 0], sample_domain=domain[domain < 0])
-        found[name] = float((guess == y_t).mean())
-    return found
+    clf = makers[name](base)
+    clf.fit(x, y, sample_domain=domain)
+    guess = clf.predict(x[domain < 0], sample_domain=domain[domain < 0])
+    return float((guess == y_t).mean())
 
 
 def _read(path: str) -> tuple[np.ndarray, np.ndarray]:
@@ -92,6 +90,6 @@ def step_times(path: str, steps: int, batch: int, threads: int) -> dict[str, flo
 
 if __name__ == "__main__":
     if sys.argv[1] == "accuracy":
-        print(json.dumps(accuracy(*sys.argv[2:4])))
+        print(json.dumps(accuracy(*sys.argv[2:5])))
     else:
         print(json.dumps(step_times(sys.argv[2], *map(int, sys.argv[3:6]))))

@@ -1,4 +1,4 @@
-"""Where the runs of a table take place: the tasks of a dataset, and the settings that belong to it."""
+"""Protocols: a dataset with its tasks, the network, and the settings that belong to it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -13,29 +13,31 @@ from tsadapt.config import RunConfig
 from tsadapt.data.open import open_dataset
 from tsadapt.errors import UserError, unknown
 
-__all__ = ["PLACES", "Place", "image_size", "missing", "place_named"]
+__all__ = ["PROTOCOLS", "Protocol", "image_size", "missing", "protocol_named", "with_steps"]
 
 
 @dataclass(frozen=True)
-class Place:
+class Protocol:
     """A dataset as the tables use it.
 
-    `tasks` maps a column to its source and target ({seed} in them stands for the run's), `of_task` has what some tasks
-    set otherwise than `settings`, `legend` says what the letters of the tasks stand for, and `seconds` is about what a
-    step takes on one core (None: it wants a GPU, and was never timed), `seconds_of_task` where a task differs.
-    `oracle` says what of the settings was decided with target accuracies in view.
+    `tasks` maps a column to its source and target ({seed} in them stands for the run's seed), `of_task` holds what some
+    tasks set differently from `settings`, `text` describes all of it for the page, and `legend` the letters of the
+    tasks. `seconds` is about what a step takes on one core (None: it needs a GPU and was never timed),
+    `seconds_of_task` where a task differs. `oracle` says which settings were decided with target accuracies in view. A
+    protocol that is not `general` serves only the tables that name it.
     """
 
     title: str
     tasks: dict[str, tuple[str, str]]
     settings: dict[str, Any]
-    protocol: str
+    text: str
     seconds: float | None
     of_task: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds_of_task: dict[str, float] = field(default_factory=dict)
     legend: str = ""
     measure: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
     oracle: str = ""
+    general: bool = True
 
     def config(self, column: str, seed: int, **settings: Any) -> RunConfig:
         """The whole config of a run of a task."""
@@ -61,6 +63,10 @@ OFFICE_HOME = {"Ar": "Art", "Cl": "Clipart", "Pr": "Product", "Rw": "RealWorld"}
 OFFICE_31 = {"A": "amazon", "W": "webcam", "D": "dslr"}
 CALTECH = {"A": "amazon", "C": "caltech10", "D": "dslr", "W": "webcam"}
 PACS = {"P": "photo", "A": "art_painting", "C": "cartoon"}
+EMBEDDED_DIGITS = {
+    "UCI → MNIST-5k": ("digits:uci", "digits:mnist-5k"),
+    "MNIST-5k → UCI": ("digits:mnist-5k", "digits:uci"),
+}
 RESNET: dict[str, Any] = {
     "backbone": "resnet50", "freeze_backbone": False, "bottleneck": 256, "steps": 20_000, "batch_size": 32,
     "target_batch_size": 32, "lr": 0.01, "weight_decay": 1e-3, "candidates": 5,
@@ -73,18 +79,25 @@ DIGITS: dict[str, Any] = {
     "network": "mcd-28", "steps": 6000, "batch_size": 128, "target_batch_size": 128, "lr": 0.03, "weight_decay": 5e-4,
     "candidates": 3,
 }  # fmt: skip
+SMALL_DIGITS: dict[str, Any] = {
+    "network": "small-16", "steps": 1500, "batch_size": 64, "target_batch_size": 64, "lr": 0.02, "weight_decay": 1e-3,
+    "candidates": 3,
+}  # fmt: skip
+SMALL_DIGITS_DEFAULT = {**SMALL_DIGITS, "candidates": 1}
+ON_FEATURES_DEFAULT = {**ON_FEATURES, "candidates": 1}
 DTN: dict[str, Any] = {"network": "dtn", "steps": 3000, "batch_size": 64, "target_batch_size": 64, "lr": 0.01}
 AS_PUBLISHED = (
     "trained from ImageNet weights, bottleneck 256, batch 32 + 32, SGD with momentum 0.9, rate 0.01 (a tenth for the"
-    " backbone), weight decay 0.001; the target's images are trained on without labels and judged with them"
+    " backbone), weight decay 0.001; trained on the target's images without their labels, and judged on the same images"
 )
+SMALL_TEXT = "16×16 network, 1,500 steps, batch 64 + 64, SGD with momentum 0.9, rate 0.02, weight decay 0.001"
 FEATURES = (
     "frozen MobileNetV2 features (1,280), Linear–BN–ReLU 256, 1,000 steps, batch 64 + 64, SGD with momentum 0.9, rate"
     " 0.01, weight decay 0.001; target rows are trained on without labels and judged with them"
 )
 
-PLACES = {
-    "office-home": Place(
+PROTOCOLS = {
+    "office-home": Protocol(
         "Office-Home",
         _pairs("office-home:", OFFICE_HOME),
         RESNET,
@@ -92,7 +105,7 @@ PLACES = {
         None,
         legend=_legend(OFFICE_HOME),
     ),
-    "office31": Place(
+    "office31": Protocol(
         "Office-31",
         _chosen(_pairs("office31:", OFFICE_31), ("A → W", "D → W", "W → D", "A → D", "D → A", "W → A")),
         RESNET,
@@ -100,7 +113,7 @@ PLACES = {
         None,
         legend=_legend(OFFICE_31),
     ),
-    "visda": Place(
+    "visda": Protocol(
         "VisDA-2017",
         {"Synthetic → Real": ("visda:synthetic", "visda:real")},
         {**RESNET, "backbone": "resnet101", "steps": 30_000, "augment": "center-crop"},
@@ -108,7 +121,7 @@ PLACES = {
         None,
         measure="mean_class_accuracy",
     ),
-    "digits": Place(
+    "digits": Protocol(
         "digits",
         {
             "M → U": ("digits:mnist", "digits:usps"),
@@ -117,31 +130,25 @@ PLACES = {
             "SY → M": ("digits:syn", "digits:mnist"),
         },
         DIGITS,
-        "train splits as they are here (the paper's SVHN has 73,257 images of 32×32), test splits judged; from scratch,"
+        "all training images at hand (the paper's SVHN has 73,257 of 32×32), judged on the test splits; from scratch,"
         " SGD with momentum 0.9, weight decay 0.0005: M → U and U → M with MCD's 28×28 network, 6,000 steps, batch"
         " 128 + 128, rate 0.03 (chosen for +TSA by validators, from a range that was widened with target accuracies in"
-        " view: paper/results/digits-rates); SV → M and SY → M with CDAN's DTN, 3,000 steps, batch"
+        " view: `python -m paper digit-rates`); SV → M and SY → M with CDAN's DTN, 3,000 steps, batch"
         " 64 + 64, rate 0.01",
         0.09,
         of_task=dict.fromkeys(("SV → M", "SY → M"), DTN),
         seconds_of_task=dict.fromkeys(("SV → M", "SY → M"), 0.3),
         legend="M MNIST, U USPS, SV SVHN, SY synthetic digits",
-        oracle="range of settings: oracle",
+        oracle="range of settings chosen by an oracle",
     ),
-    "digits-small": Place(
+    "digits-small": Protocol(
         "digits that come with the packages",
-        {
-            "UCI → MNIST-5k": ("digits:uci", "digits:mnist-5k"),
-            "MNIST-5k → UCI": ("digits:mnist-5k", "digits:uci"),
-        },
-        {
-            "network": "small-16", "steps": 1500, "batch_size": 64, "target_batch_size": 64, "lr": 0.02,
-            "weight_decay": 1e-3, "candidates": 3,
-        },
-        "16×16 network, 1,500 steps, batch 64 + 64, SGD with momentum 0.9, rate 0.02, weight decay 0.001",
+        EMBEDDED_DIGITS,
+        SMALL_DIGITS,
+        SMALL_TEXT,
         0.02,
     ),
-    "office-caltech": Place(
+    "office-caltech": Protocol(
         "Office-Caltech-10",
         _pairs("features:office-caltech_", CALTECH),
         ON_FEATURES,
@@ -149,7 +156,7 @@ PLACES = {
         0.02,
         legend=_legend(CALTECH),
     ),
-    "office-caltech-images": Place(
+    "office-caltech-images": Protocol(
         "Office-Caltech-10, images",
         _pairs("office-caltech:", CALTECH),
         {**ON_FEATURES, "backbone": "torchvision:mobilenet_v2", "freeze_backbone": True},
@@ -157,7 +164,7 @@ PLACES = {
         0.02,
         legend=_legend(CALTECH),
     ),
-    "moons": Place(
+    "moons": Protocol(
         "two moons",
         {"moons turned by 30°": ("moons:source-{seed}", "moons:target-{seed}")},
         {
@@ -166,11 +173,12 @@ PLACES = {
         },
         "300 points a domain with noise 0.1, the target a draw of its own turned by 30°; three layers of 15 features,"
         " 500 steps, batch 64 + 64, SGD with momentum 0.9, rate 0.1, β = 0.5 (chosen on seeds 0 to 9, which are not"
-        " reported, with their target accuracy in view: an oracle's choice)",
+        " reported, by their target accuracy: an oracle's choice)",
         0.01,
-        oracle="settings: an oracle's choice",
+        oracle="settings chosen by an oracle",
+        general=False,
     ),
-    "pacs": Place(
+    "pacs": Protocol(
         "PACS without its sketches",
         _pairs("features:pacs_", PACS),
         ON_FEATURES,
@@ -178,41 +186,109 @@ PLACES = {
         0.025,
         legend=_legend(PACS),
     ),
+    "base-methods": Protocol(
+        "embedded digits and PACS",
+        {
+            **EMBEDDED_DIGITS,
+            "PACS photo → cartoon": ("features:pacs_photo", "features:pacs_cartoon"),
+            "PACS cartoon → art": ("features:pacs_cartoon", "features:pacs_art_painting"),
+        },
+        {},
+        f"the package's defaults for the data. Digits: {SMALL_TEXT}. PACS: {FEATURES}",
+        0.022,
+        of_task={
+            **dict.fromkeys(EMBEDDED_DIGITS, SMALL_DIGITS_DEFAULT),
+            **dict.fromkeys(("PACS photo → cartoon", "PACS cartoon → art"), ON_FEATURES_DEFAULT),
+        },
+        general=False,
+    ),
+    "selection": Protocol(
+        "embedded digits and PACS",
+        {
+            **EMBEDDED_DIGITS,
+            "PACS photo → cartoon": ("features:pacs_photo", "features:pacs_cartoon"),
+            "PACS art → cartoon": ("features:pacs_art_painting", "features:pacs_cartoon"),
+            "PACS cartoon → photo": ("features:pacs_cartoon", "features:pacs_photo"),
+        },
+        {"holdout": 0.1},
+        f"a tenth of the source held out. Digits: {SMALL_TEXT}. PACS: {FEATURES}",
+        0.022,
+        of_task={
+            **dict.fromkeys(EMBEDDED_DIGITS, SMALL_DIGITS_DEFAULT),
+            **dict.fromkeys(
+                ("PACS photo → cartoon", "PACS art → cartoon", "PACS cartoon → photo"), ON_FEATURES_DEFAULT
+            ),
+        },
+        general=False,
+    ),
+    "embeddings": Protocol(
+        "embeddings of Office-Caltech-10 and PACS",
+        {
+            f"{title}: {a} → {b}": (f"features:{family}_{a}", f"features:{family}_{b}")
+            for title, family, domains in (
+                ("Office-Caltech-10", "office-caltech", CALTECH.values()), ("PACS", "pacs", PACS.values())
+            )
+            for a, b in permutations(domains, 2)
+        },
+        ON_FEATURES_DEFAULT,
+        "MobileNetV2 features (1,280), every method with its default settings. Ours are `DomainAdaptationClassifier()`,"
+        " with `mi=True`, and `TSAClassifier()`; skada 0.6.0 adapts logistic regression",
+        0.02,
+        general=False,
+    ),
 }  # fmt: skip
 """By the name that --on has for them."""
 
 
-def place_named(name: str, frozen: bool = False, weights: str | None = None) -> Place:
-    """A place; `frozen` is its form on features of the frozen backbone, which is another protocol."""
-    if name not in PLACES:
-        raise UserError(unknown("data", name, PLACES))
-    place = PLACES[name]
+def protocol_named(name: str, frozen: bool = False, weights: str | None = None) -> Protocol:
+    """A protocol by its name; with `frozen`, or other `weights`, the variant of it that those make."""
+    if name not in PROTOCOLS:
+        raise UserError(unknown("data", name, [name for name, known in PROTOCOLS.items() if known.general]))
+    found = PROTOCOLS[name]
     if frozen:
-        if "backbone" not in place.settings:
-            raise UserError(f"--frozen is for photographs: {place.title} needs no backbone.")
-        if place.settings["freeze_backbone"]:
-            raise UserError(f"{place.title}: the backbone is frozen already, leave out --frozen.")
-        settings = {**ON_FEATURES, "backbone": place.settings["backbone"], "freeze_backbone": True}
-        protocol = FEATURES.replace("MobileNetV2 features (1,280)", f"{place.settings['backbone']} features")
-        place = replace(place, settings=settings, protocol=protocol, seconds=0.03)
-    if weights is not None:
-        if "backbone" not in place.settings:
-            raise UserError(f"--weights is for photographs: {place.title} needs no backbone.")
-        if weights != "none" and not Path(weights).expanduser().is_file():
-            raise UserError(
-                f"No weights at {weights}: expected a .safetensors or .pth file, or none for random weights."
-            )
-        told = "with random weights" if weights == "none" else f"with the weights of {Path(weights).name}"
-        protocol = place.protocol.replace("trained from ImageNet weights", f"trained {told}")
-        protocol = protocol if protocol != place.protocol else f"{protocol}; backbone {told}"
-        same = weights if weights == "none" else str(Path(weights).expanduser().resolve())  # however it is written
-        place = replace(place, settings={**place.settings, "weights": same}, protocol=protocol)
-    return place
+        found = _frozen(found)
+    return found if weights is None else _with_weights(found, weights)
+
+
+def _frozen(protocol: Protocol) -> Protocol:
+    """The same data on features of the frozen backbone."""
+    if "backbone" not in protocol.settings:
+        raise UserError(f"--frozen is for photographs: {protocol.title} needs no backbone.")
+    if protocol.settings["freeze_backbone"]:
+        raise UserError(f"{protocol.title}: the backbone is frozen already, leave out --frozen.")
+    backbone = protocol.settings["backbone"]
+    settings = {**ON_FEATURES, "backbone": backbone, "freeze_backbone": True}
+    text = FEATURES.replace("MobileNetV2 features (1,280)", f"{backbone} features")
+    return replace(protocol, settings=settings, text=text, seconds=0.03)
+
+
+def _with_weights(protocol: Protocol, weights: str) -> Protocol:
+    """The same with the backbone's weights from a file, or with random ones."""
+    if "backbone" not in protocol.settings:
+        raise UserError(f"--weights is for photographs: {protocol.title} needs no backbone.")
+    path = Path(weights).expanduser()
+    if weights != "none" and not path.is_file():
+        raise UserError(f"No weights at {weights}: expected a .safetensors or .pth file, or none for random weights.")
+    what = "with random weights" if weights == "none" else f"with the weights of {path.name}"
+    text = protocol.text.replace("trained from ImageNet weights", f"trained {what}")
+    text = text if text != protocol.text else f"{text}; backbone {what}"
+    same = weights if weights == "none" else str(path.resolve())  # however the path is written
+    return replace(protocol, settings={**protocol.settings, "weights": same}, text=text)
+
+
+def with_steps(protocol: Protocol, steps: int, text: str, **settings: Any) -> Protocol:
+    """The same with another number of steps, and the text that says so."""
+    return replace(
+        protocol,
+        settings={**protocol.settings, "steps": steps, **settings},
+        of_task={name: {**given, "steps": steps, **settings} for name, given in protocol.of_task.items()},
+        text=text,
+    )
 
 
 @cache
 def missing(name: str) -> str:
-    """Why data is not here, in a line; empty if it is."""
+    """Why data is missing, in a line; empty if it is there."""
     try:
         open_dataset(name)
     except UserError as error:

@@ -37,12 +37,12 @@ class Published:
 
 @cache
 def published() -> dict[str, Published]:
-    """Every table, by the name that `tsadapt reproduce` has for it.
+    """Every table, by the name that `python -m paper` has for it.
 
     >>> published()["table4"].value("Source-only +TSA", "U → M")
     96.9
     """
-    said = tomllib.loads(files("paper").joinpath("published.toml").read_text(encoding="utf-8"))
+    stored = tomllib.loads(files("paper").joinpath("published.toml").read_text(encoding="utf-8"))
     return {
         name: Published(
             tuple(table["columns"]),
@@ -50,5 +50,5 @@ def published() -> dict[str, Published]:
             {row: tuple(values) for row, values in table.get("deviations", {}).items()},
             table.get("note", ""),
         )
-        for name, table in said.items()
+        for name, table in stored.items()
     }

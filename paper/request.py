@@ -1,4 +1,4 @@
-"""What was asked for: which runs that takes, what the whole table is, and the names of its files."""
+"""What was asked for, and what that takes: which runs, the whole table, the names of its files."""
 
 import hashlib
 import re
@@ -8,21 +8,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from paper.catalogue import RECIPES, Recipe
-from paper.protocols import Place, place_named
-from paper.results_file import Kept, parts
-from paper.tables import Job, make_jobs, with_steps
+from paper.catalogue import RECIPES
+from paper.jobs import Job, make_jobs
+from paper.protocols import Protocol, protocol_named, with_steps
+from paper.recipe import Recipe
+from paper.results_file import Results, parts
 from tsadapt.errors import UserError, unknown
 
-__all__ = ["Asked", "Request", "columns_of"]
+__all__ = ["Plan", "Request", "columns_of"]
 
 QUICK_STEPS, QUICK_EPOCH_STEPS = 30, 160
+QUICK_DATA = "digits-small"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the user asked for; None and empty mean what the recipe says."""
+class Request:
+    """A table, figure or study by its name, and the options; None and empty mean what the recipe says."""
 
+    name: str
     on: str | None = None
     frozen: bool = False
     weights: str | None = None
@@ -36,77 +39,78 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Request:
-    """A table or figure by its name, and what was asked for of it. Words that it does not know are refused."""
+class Plan:
+    """What a request takes. Names that the recipe or the protocol does not know are refused."""
 
-    name: str
-    asked: Asked
+    request: Request
 
     def __post_init__(self) -> None:
-        _ = self.jobs  # which asks for all that may be unknown
+        _ = self.jobs  # which looks up every name
 
     @property
     def recipe(self) -> Recipe:
         """How it is made."""
-        if self.name not in RECIPES:
-            raise UserError(unknown("table or figure", self.name, RECIPES))
-        return RECIPES[self.name]
+        if self.request.name not in RECIPES:
+            raise UserError(unknown("table, figure or study", self.request.name, RECIPES))
+        return RECIPES[self.request.name]
 
     @cached_property
-    def place(self) -> Place:
-        """Where it is made, with the number of steps that was asked for."""
-        recipe, asked, on = self.recipe, self.asked, _where(self.recipe, self.asked)
-        place = place_named(on, asked.frozen, asked.weights)
-        if recipe.only and on not in recipe.only:
-            raise UserError(f"{self.name} cannot be made on {on}: expected --on {' or '.join(recipe.only)}.")
-        if asked.quick:
-            steps = asked.steps or (QUICK_EPOCH_STEPS if recipe.alone is not None else QUICK_STEPS)
-            told = f"a first look of {steps} steps, whose numbers mean nothing; the whole has: {place.protocol}"
-            place = with_steps(place, steps, told, candidates=2)
-        elif asked.steps is not None:
-            place = with_steps(place, asked.steps, re.sub(r"[\d,]+ steps", f"{asked.steps:,} steps", place.protocol))
-        return place
+    def protocol(self) -> Protocol:
+        """The data and settings, with the requested number of steps."""
+        recipe, request, on = self.recipe, self.request, _where(self.recipe, self.request)
+        protocol = protocol_named(on, request.frozen, request.weights)
+        if (recipe.only and on not in recipe.only) or not (protocol.general or on == recipe.home):
+            expected = f": expected --on {' or '.join(recipe.only)}" if recipe.only else ""
+            raise UserError(f"{request.name} cannot be made on {on}{expected}.")
+        if request.quick:
+            steps = request.steps or (QUICK_EPOCH_STEPS if recipe.work is not None else QUICK_STEPS)
+            text = f"a first look of {steps} steps, whose numbers mean nothing; the full protocol: {protocol.text}"
+            protocol = with_steps(protocol, steps, text, candidates=2)
+        elif request.steps is not None:
+            steps = request.steps
+            protocol = with_steps(protocol, steps, re.sub(r"[\d,]+ steps", f"{steps:,} steps", protocol.text))
+        return protocol
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """The runs of this call."""
-        asked, titles = self.asked, _named("row", self.asked.rows, [row.title for row in self.recipe.rows])
+        """The requested runs."""
+        request, titles = self.request, _named("row", self.request.rows, [row.title for row in self.recipe.rows])
         rows = [row for row in self.recipe.rows if not titles or row.title in titles]
-        columns = _named("column", asked.columns, self.place.tasks) or self._columns
-        return make_jobs(self.place, rows, dict.fromkeys(columns), dict.fromkeys(asked.seeds or self._seeds))
+        columns = _named("column", request.columns, self.protocol.tasks) or self._columns
+        return make_jobs(self.protocol, rows, dict.fromkeys(columns), dict.fromkeys(request.seeds or self._seeds))
 
-    def whole(self, kept: Kept) -> tuple[list[Job], list[str]]:
-        """All jobs of the table, whatever part of it was asked for, and its columns, with those kept beyond it.
+    def whole(self, results: Results) -> tuple[list[Job], list[str]]:
+        """All jobs of the table, whatever part of it was requested, and its columns, with those stored beyond it.
 
-        Its seeds are the recipe's, unless others were asked for.
+        Its seeds are the recipe's, unless others were requested.
         """
-        there = [*(job.column for job in self.jobs), *(parts(key).column for key in kept)]
-        columns = dict.fromkeys([*self._columns, *(c for c in there if c in self.place.tasks)])
-        seeds = self._seeds if {*self.asked.seeds} <= {*self._seeds} else self.asked.seeds
-        return make_jobs(self.place, self.recipe.rows, columns, sorted({*seeds})), [*columns]
+        there = [*(job.column for job in self.jobs), *(parts(key).column for key in results)]
+        columns = dict.fromkeys([*self._columns, *(c for c in there if c in self.protocol.tasks)])
+        seeds = self._seeds if {*self.request.seeds} <= {*self._seeds} else self.request.seeds
+        return make_jobs(self.protocol, self.recipe.rows, columns, sorted({*seeds})), [*columns]
 
-    def of_today(self, kept: Kept) -> list[Job]:
-        """The jobs of all that is kept with today's settings, also of seeds that the table does not have."""
-        whole, columns = self.whole(kept)
-        seeds = {job.seed for job in whole} | {parts(key).seed for key in kept}
-        jobs = make_jobs(self.place, self.recipe.rows, columns, sorted(seeds))
-        return [job for job in jobs if self.is_kept(job, kept)]
+    def current(self, results: Results) -> list[Job]:
+        """The jobs of everything stored with the current settings, also of seeds that the table does not have."""
+        whole, columns = self.whole(results)
+        seeds = {job.seed for job in whole} | {parts(key).seed for key in results}
+        jobs = make_jobs(self.protocol, self.recipe.rows, columns, sorted(seeds))
+        return [job for job in jobs if self.is_current(job, results)]
 
-    def is_kept(self, job: Job, kept: Kept) -> bool:
-        """Whether what is kept of a job was made with today's settings."""
-        there, settings = kept.get(job.key, {}), self.recipe.settings
-        wanted = None if settings is None else settings(job.config, self.asked.quick)
-        return bool(there.get("hash") == job.config.hash() and (wanted is None or there.get("settings") == wanted))
+    def is_current(self, job: Job, results: Results) -> bool:
+        """Whether the stored numbers of a job were measured with the current settings."""
+        stored, settings = results.get(job.key, {}), self.recipe.settings
+        expected = None if settings is None else settings(job, self.request.quick)
+        return stored.get("hash") == job.config.hash() and expected in (None, stored.get("settings"))
 
-    def command(self, kept: Kept) -> str:
-        """The command that makes all of the table, with the seeds and tasks that it would not have by itself."""
-        asked, (whole, columns) = self.asked, self.whole(kept)
-        words = ["tsadapt", "reproduce", self.name]
-        words += ["--on", asked.on] if asked.on is not None else []
-        words += ["--frozen"] if asked.frozen else []
-        words += ["--weights", asked.weights] if asked.weights is not None else []
-        words += ["--quick"] if asked.quick else []
-        words += ["--steps", str(asked.steps)] if asked.steps is not None else []
+    def command(self, results: Results) -> str:
+        """The command that makes the whole table, with the seeds and tasks that it would not have by itself."""
+        request, (whole, columns) = self.request, self.whole(results)
+        words = ["python", "-m", "paper", request.name]
+        words += ["--on", request.on] if request.on is not None else []
+        words += ["--frozen"] if request.frozen else []
+        words += ["--weights", request.weights] if request.weights is not None else []
+        words += ["--quick"] if request.quick else []
+        words += ["--steps", str(request.steps)] if request.steps is not None else []
         seeds = sorted({job.seed for job in whole})
         words += ["--seeds", *map(str, seeds)] if not {*seeds} <= {*self._seeds} else []
         words += ["--columns", *columns] if not {*columns} <= {*self._columns} else []
@@ -114,29 +118,29 @@ class Request:
 
     @property
     def is_at_home(self) -> bool:
-        """Whether data and protocol are the paper's, as far as they can be had."""
-        asked = self.asked
-        elsewhere = asked.on not in (None, self.recipe.home) or asked.quick
-        return not (elsewhere or asked.frozen or asked.steps is not None or asked.weights == "none")
+        """Whether data and protocol are the paper's, as far as they are available."""
+        request = self.request
+        elsewhere = request.on not in (None, self.recipe.home) or request.quick
+        return not (elsewhere or request.frozen or request.steps is not None or request.weights == "none")
 
     @property
     def stem(self) -> str:
         """The name of the files: one protocol a file."""
-        asked = self.asked
-        where = "" if asked.on in (None, self.recipe.home) else f"-on-{asked.on}"
-        frozen = "-frozen" if asked.frozen else ""
+        request = self.request
+        where = "" if request.on in (None, self.recipe.home) else f"-on-{request.on}"
+        frozen = "-frozen" if request.frozen else ""
         weights = f"-{self._weights_name}" if self._weights_name else ""
-        steps = f"-{asked.steps}-steps" if asked.steps is not None and not asked.quick else ""
-        return f"{self.name}{where}{frozen}{weights}{steps}"
+        steps = f"-{request.steps}-steps" if request.steps is not None and not request.quick else ""
+        return f"{request.name}{where}{frozen}{weights}{steps}"
 
     def work(self, folder: Path) -> Path:
-        """Where the runs lie: with other weights elsewhere, since a run's name has their path and not what they are."""
+        """Where the runs lie: with other weights elsewhere, since a run's name has their path and not their content."""
         return folder / "work" / self._weights_name
 
     @cached_property
     def _weights_name(self) -> str:
-        """A name for the backbone's weights, and for what is in their file; empty if none were given."""
-        given = self.asked.weights
+        """A name for the backbone's weights and the content of their file; empty if none were given."""
+        given = self.request.weights
         if given in (None, "none"):
             return "" if given is None else "weights-none"
         path = Path(given).expanduser()
@@ -151,29 +155,30 @@ class Request:
 
     @property
     def _columns(self) -> list[str]:
-        return columns_of(self.recipe, self.asked, self.place)
+        return columns_of(self.recipe, self.request, self.protocol)
 
     @property
     def _seeds(self) -> tuple[int, ...]:
-        return self.recipe.seeds[:1] if self.asked.quick else self.recipe.seeds
+        return self.recipe.seeds[:1] if self.request.quick else self.recipe.seeds
 
 
-def columns_of(recipe: Recipe, asked: Asked, place: Place) -> list[str]:
-    """The columns of the whole table at a place; a quick look has one."""
-    on = _where(recipe, asked)
+def columns_of(recipe: Recipe, request: Request, protocol: Protocol) -> list[str]:
+    """The columns of the whole table under a protocol; a quick look has one."""
+    on = _where(recipe, request)
     if on == recipe.home:
-        columns = [*(recipe.columns or place.tasks)]
+        columns = [*(recipe.columns or protocol.tasks)]
     else:
         columns = [*recipe.elsewhere.get(on.removesuffix("-images"), ())] or [
-            c for c in recipe.columns or () if c in place.tasks
+            c for c in recipe.columns or () if c in protocol.tasks
         ]
-    columns = columns or [*place.tasks]
-    return columns[:1] if asked.quick else columns
+    columns = columns or [*protocol.tasks]
+    return columns[:1] if request.quick else columns
 
 
-def _where(recipe: Recipe, asked: Asked) -> str:
-    """The name of the place: the recipe's own unless another was asked for; a quick look needs no data of its own."""
-    return asked.on or ("digits-small" if asked.quick and recipe.home != "moons" else recipe.home)
+def _where(recipe: Recipe, request: Request) -> str:
+    """The name of the protocol: the recipe's own unless --on names another; a quick look takes embedded data."""
+    can_move = QUICK_DATA in (recipe.only or (QUICK_DATA,))
+    return request.on or (QUICK_DATA if request.quick and can_move else recipe.home)
 
 
 def _named(what: str, given: Iterable[str], known: Iterable[str]) -> list[str]:

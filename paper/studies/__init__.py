@@ -1,1 +1,1 @@
-"""Long experiments, each a command that goes on where it stopped; what they measured is under results/."""
+"""Studies whose work is not a table of trainings: each has a function that does it, and one that describes it."""

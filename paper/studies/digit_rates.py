@@ -1,131 +1,134 @@
-"""Rate and batch size for USPS ↔ MNIST, which the paper does not say: a choice without target labels.
+"""Learning rate and batch size for USPS ↔ MNIST, which the paper does not state: a choice without target labels."""
 
-    python -m paper.studies.digit_rates               train and choose where nothing is chosen yet, make the page
-    python -m paper.studies.digit_rates --jobs 2      two runs side by side
-    python -m paper.studies.digit_rates --table       only make the page of what was chosen
-
-MNIST and USPS are read from TSADAPT_DATA. Runs lie under runs/digit-rates and are never done twice; what is kept of a
-task is a folder under paper/results/digits-rates. Its accuracies only judge the choice (oracle).
-"""
-
-import argparse
-import json
-import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
-from paper.protocols import PLACES
-from paper.results_file import parts
-from paper.rows import TSA
-from tsadapt.files import write_atomically, write_json
-from tsadapt.runs.fit import versions
-from tsadapt.selection.select import CONSENSUS, choose
-from tsadapt.sweep.choice import read_candidates, varying, write_choice
+from paper.cells import Cell
+from paper.jobs import Job, Workspace
+from paper.pictures import draw_rows
+from paper.results_file import Results, parts
+from paper.rows import Row
+from tsadapt.errors import UserError
+from tsadapt.files import number
+from tsadapt.selection.select import CONSENSUS, choose, oracle_judgement
+from tsadapt.sweep.choice import oracle_accuracies, read_candidates
 from tsadapt.sweep.plan import Planned
 from tsadapt.sweep.runner import run_all
 
-COMMAND = "python -m paper.studies.digit_rates"
-RESULTS = Path("paper/results/digits-rates")
-RUNS = Path("runs/digit-rates")
+__all__ = ["NOTE", "SETTINGS", "choose_rate", "describe_rates", "draw_rates", "settings_of_search"]
+
 SETTINGS = {
     "U → M": [*product((0.001, 0.005, 0.01, 0.03, 0.1), (64,)), *product((0.01, 0.03, 0.1), (128,))],
     "M → U": [(0.01, 64), (0.03, 128)],
 }
-"""Rates and batch sizes by task; the second task sees the first setting that was tried and the one that was chosen."""
+"""Rates and batch sizes by task: M → U has only the first setting that was tried and the one that U → M chose."""
 
-HEAD = f"""\
-# Rate and batch size for USPS ↔ MNIST
+NOTE = """\
+The paper does not state the learning rate and batch size of its digit networks. Here a consensus of validators chooses
+them without target labels, **for +TSA alone**, seed 0, among three saved steps of each run. table4 uses the choice for
+all its rows.
 
-The paper does not say with which rate and batch size its digit networks were trained. Here validators choose them
-without target labels: **with +TSA alone**, on MCD's 28×28 network, 6,000 steps, seed 0, three candidate steps of each
-run, by the consensus. table4 uses what was chosen for all its rows. `scores.csv` of a task has every validator,
-`choice.json` the choice, and `oracle.json` what target labels say of it, which had no part in the choice.
+**Target labels influenced the range (oracle).** The first setting was rate 0.01, batch 64 + 64; its target accuracy on
+U → M was below the paper's. Of the rates up to 0.01 the largest had the best target accuracy (validators would have
+chosen 0.005), so the search went on to 0.03 and 0.1, and to twice the batch.
 
-**They had a part in the range (oracle).** The first setting was rate 0.01, batch 64 + 64, and its target accuracy on
-USPS → MNIST lay below the paper's. Of the rates up to 0.01 the largest had the best target accuracy (validators would
-have taken 0.005), and so the search went on to 0.03 and 0.1, and to twice the batch. MNIST → USPS has only seen the
-first setting and the one that USPS → MNIST chose. `{COMMAND}` does all of it.
-
-table4 was run on another machine than the search, and a run is the same to the bit only on one: at the same setting and
-seed their accuracies differ by some tenths of a point.
-"""
+table4 ran on another machine than this search; at the same setting and seed, accuracies differ by some tenths of a
+point."""
 
 
-def folder_of(column: str) -> Path:
-    """Where what is kept of a task lies."""
-    return RESULTS / column.lower().replace(" → ", "-")
-
-
-def planned(column: str) -> list[Planned]:
-    """The runs of a task."""
-    found = []
-    for rate, batch in SETTINGS[column]:
-        given = {"lr": rate, "batch_size": batch, "target_batch_size": batch}
-        out = RUNS / folder_of(column).name / f"lr-{rate}-batch-{batch}"
-        found.append(Planned(given, PLACES["digits"].config(column, 0, **TSA, **given), out))
-    return found
-
-
-def choose_among(column: str) -> None:
-    """Choose among the runs of a task, and keep what was decided."""
-    candidates = read_candidates([one.out for one in planned(column)])
+def choose_rate(job: Job, space: Workspace) -> dict[str, Any]:
+    """Train every setting of a task and choose; target labels judge the choice (oracle) and have no part in it."""
+    planned = []
+    for rate, batch in SETTINGS[job.column]:
+        given: dict[str, Any] = {"lr": rate, "batch_size": batch, "target_batch_size": batch}
+        config = replace(job.config, **given)
+        planned.append(Planned(given, config, space.run_folder(config)))
+    if failed := run_all(planned, space.jobs):
+        raise UserError("; ".join(f"{folder}: {why}" for folder, why in failed.items()))
+    by_folder = {one.out: one.overrides for one in planned}
+    candidates = read_candidates([*by_folder])
     choice = choose([candidate.predictions for candidate in candidates], CONSENSUS)
-    config = candidates[choice.chosen].config
-    chosen = {name: getattr(config, name) for name in varying(candidates)}
-    write_choice(folder_of(column), candidates, choice, chosen, {})
-    hashes = {one.out.name: one.config.hash() for one in planned(column)}
-    write_json(folder_of(column) / "made.json", {"command": COMMAND, "hashes": hashes, "versions": versions()})
+    accuracies = oracle_accuracies(candidates)
+    assert accuracies is not None
+    return {
+        "chosen": choice.chosen,
+        "why": choice.why,
+        "collapsed": {str(i): why for i, why in choice.out.items()},
+        "candidates": [
+            {
+                **by_folder[candidate.run],
+                "step": candidate.step,
+                "oracle_accuracy": candidate.oracle_accuracy,
+                "scores": {name: number(values[i]) for name, values in choice.scores.items()},
+            }
+            for i, candidate in enumerate(candidates)
+        ],
+        "oracle_validators": {
+            name: {what: number(value) for what, value in judged.items()}
+            for name, judged in oracle_judgement(choice, accuracies).items()
+        },
+    }
 
 
-def section(column: str) -> str:
-    """What was chosen for a task, and what target labels say of every setting."""
-    choice, oracle = (
-        json.loads((folder_of(column) / name).read_text(encoding="utf-8")) for name in ("choice.json", "oracle.json")
-    )
-    last: dict[tuple[str, str], float] = {}
-    for name, accuracy in oracle["accuracies"].items():  # by run, and in order of the steps
-        match = re.fullmatch(r"lr-(.+)-batch-(\d+), step \d+", name)
-        assert match is not None, name
-        last[match[1], match[2]] = accuracy
-    rates, batches = (sorted({key[i] for key in last}, key=float) for i in (0, 1))
-    made = {key: f"{100 * accuracy:.2f}" for key, accuracy in last.items()}
-    best = (str(choice["overrides"]["lr"]), str(choice["overrides"]["batch_size"]))
-    made[best] = f"**{made[best]}**"
-    made_by = folder_of(column) / "made.json"
-    told = "Made by `tsadapt fit` and `tsadapt select`, run by run."
-    if made_by.exists():
-        numbers = json.loads(made_by.read_text(encoding="utf-8"))["versions"]
-        told = f"Made by `{COMMAND}`: {', '.join(f'{name} {number}' for name, number in numbers.items())}."
+def settings_of_search(job: Job, quick: bool) -> dict[str, Any]:
+    """What the choice depends on beside the config."""
+    return {"rates_and_batches": [[*pair] for pair in SETTINGS[job.column]]}
+
+
+def describe_rates(results: Results, extra: dict[str, Any]) -> str:
+    """What was chosen for each task, and the target accuracy of every setting (oracle)."""
+    sections = [_choice_text(parts(key).column, run) for key, run in results.items()]
+    return "\n\n".join([*sections, *([_first_setting(extra["table4_at_first_setting"])] if extra else [])])
+
+
+def draw_rates(results: Results, rows: list[Row], path: Path) -> None:
+    """Target accuracy of every setting at its last step (oracle), a panel for each task."""
+    panels = {parts(key).column: _last_accuracies(run) for key, run in results.items()}
+    settings = sorted({setting for panel in panels.values() for setting in panel})
+    table = {
+        f"rate {rate}, batch {batch} + {batch}": {
+            task: Cell(tuple(100 * panel[s] for s in [(rate, batch)] if s in panel), 1)
+            for task, panel in panels.items()
+        }
+        for rate, batch in settings
+    }
+    draw_rows(table, "digit-rates: target accuracy (oracle), %, one seed", path, {})
+
+
+def _last_accuracies(run: dict[str, Any]) -> dict[tuple[float, int], float]:
+    """Target accuracy at the last step, by rate and batch size."""
+    in_order = sorted(run["candidates"], key=lambda candidate: candidate["step"])
+    return {(candidate["lr"], candidate["batch_size"]): candidate["oracle_accuracy"] for candidate in in_order}
+
+
+def _choice_text(task: str, run: dict[str, Any]) -> str:
+    chosen, last = run["candidates"][run["chosen"]], _last_accuracies(run)
+    rates, batches = sorted({rate for rate, _ in last}), sorted({batch for _, batch in last})
+    rate, batch = chosen["lr"], chosen["batch_size"]
+    cells = {setting: f"{100 * accuracy:.2f}" for setting, accuracy in last.items()}
+    cells[rate, batch] = f"**{cells[rate, batch]}**"
     lines = [
-        f"## {column}",
-        "",
-        f"**Chosen: rate {best[0]}, batch {best[1]} + {best[1]}** ({choice['why']}; its step"
-        f" {choice['step']:,}). Target accuracy at the last step, % (oracle):",
+        f"{task}: **rate {rate}, batch {batch} + {batch}** ({run['why']}; step {chosen['step']:,}). Target accuracy at"
+        " the last step, % (oracle):",
         "",
         f"| | {' | '.join(f'batch {b} + {b}' for b in batches)} |",
         "|---|" + "---|" * len(batches),
-        *(f"| rate {rate} | {' | '.join(made.get((rate, b), '–') for b in batches)} |" for rate in rates),
-        "",
-        told,
+        *(f"| rate {r} | {' | '.join(cells.get((r, b), '–') for b in batches)} |" for r in rates),
     ]
     return "\n".join(lines)
 
 
-def first_setting() -> str:
-    """What table4 had at the first setting, where it is kept."""
-    path = RESULTS / "first-setting.json"
-    if not path.exists():
-        return ""
+def _first_setting(runs: Results) -> str:
+    """What table4 had at the first setting."""
     table: dict[str, dict[str, list[float]]] = {}
-    for key, run in json.loads(path.read_text(encoding="utf-8"))["runs"].items():
+    for key, run in runs.items():
         row, column, _ = parts(key)
         table.setdefault(row, {}).setdefault(column, []).append(run["accuracy"])
     lines = [
-        "## table4 at the first setting",
-        "",
-        "What `tsadapt reproduce table4` had at rate 0.01, batch 64 + 64, before the search: target accuracy, %, last"
-        f" step, mean of one or two seeds ([{path.name}]({path.name})).",
+        "table4 before the search, at rate 0.01, batch 64 + 64: target accuracy, %, last step, one or two seeds.",
         "",
         f"| | {' | '.join(SETTINGS)} |",
         "|---|" + "---|" * len(SETTINGS),
@@ -135,28 +138,3 @@ def first_setting() -> str:
         ),
     ]
     return "\n".join(lines)
-
-
-def page() -> str:
-    """The page of the tasks that were chosen for."""
-    done = [column for column in SETTINGS if (folder_of(column) / "choice.json").exists()]
-    return "\n\n".join(filter(None, [HEAD.strip(), *map(section, done), first_setting()])) + "\n"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
-    parser.add_argument("--table", action="store_true", help="only make the page")
-    arguments = parser.parse_args()
-    for column in SETTINGS if not arguments.table else ():
-        if not (folder_of(column) / "choice.json").exists():
-            failed = run_all(planned(column), arguments.jobs)
-            if failed:
-                raise SystemExit(f"{column}: {failed}")
-            choose_among(column)
-    write_atomically(RESULTS / "README.md", page())
-    print(f"written to {RESULTS / 'README.md'}")
-
-
-if __name__ == "__main__":
-    main()

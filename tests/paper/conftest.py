@@ -1,13 +1,13 @@
-"""A place small enough to reproduce any table on."""
+"""A protocol small enough to reproduce any table on."""
 
 import numpy as np
 import pytest
-from paper.protocols import PLACES, Place, missing
+from paper.protocols import PROTOCOLS, Protocol, missing
 
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """A place of small tables of features, and short runs."""
+    """A protocol of small tables of features, and short runs."""
     rng = np.random.default_rng(0)
     for name, shift in (("a", 0.0), ("b", 0.6), ("c", -0.6)):
         y = np.arange(45) % 3
@@ -18,10 +18,10 @@ def tiny(tmp_path, monkeypatch):
         "network": "mlp", "bottleneck": 8, "steps": 6, "batch_size": 9, "target_batch_size": 9, "lr": 0.02,
         "candidates": 3,
     }  # fmt: skip
-    place = Place(
+    protocol = Protocol(
         "tiny", {"A → B": (files["a"], files["b"]), "B → C": (files["b"], files["c"])}, settings, "tiny runs", 0.001
     )
-    monkeypatch.setitem(PLACES, "tiny", place)
+    monkeypatch.setitem(PROTOCOLS, "tiny", protocol)
     missing.cache_clear()
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -1,120 +1,182 @@
-import json
-import shutil
-from pathlib import Path
+"""What stands on the page of a table."""
 
+import json
+import sys
+from dataclasses import replace
+from statistics import mean, stdev
+
+import numpy as np
 import pytest
-from paper.pages import make_again
-from paper.results_page import COMMAND, results_page
-from paper.summary import brief_table
+from paper.catalogue import RECIPES
+from paper.cells import Cell
+from paper.page import data_text
+from paper.protocols import PROTOCOLS, protocol_named
+from paper.recipe import Recipe
+from paper.reproduce import reproduce
+from paper.request import Request
+from paper.rows import Row
 from PIL import Image
 
-from tsadapt.report.tables import fill
-
-ROOT = Path(__file__).parent.parent.parent
-RESULTS = ROOT / "paper/results"
+from tsadapt.errors import UserError
 
 
-def test_the_page_of_results_is_made_of_the_results():
-    made = results_page(RESULTS, ROOT / "docs/results.md")
-    assert (ROOT / "docs/results.md").read_text(encoding="utf-8") == made
-    assert "](../paper/results/figure-moons.png)" in made
+def kept(folder, stem):
+    return json.loads((folder / f"{stem}.json").read_text())
 
 
-def test_the_readme_has_the_digits():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert fill(readme, COMMAND, brief_table(RESULTS, "table4")) == readme, "run: make docs"
+def test_the_papers_numbers_stand_beside_ours_at_home(tiny, monkeypatch):
+    home = replace(PROTOCOLS["tiny"], tasks={"M → U": PROTOCOLS["tiny"].tasks["A → B"]})
+    monkeypatch.setitem(PROTOCOLS, "digits", home)
+    request = Request("table4", seeds=(0,), rows=("source-only", "source-only +TSA"))
+    reproduce(request, tiny / "out")
+    page = (tiny / "out" / "table4.md").read_text()
+    assert "| · the paper | 79.4 ± 0.4 |" in page
+    ours = kept(tiny / "out", "table4")["runs"]["source-only +TSA | M → U | 0"]["accuracy"]
+    assert f"| · difference | {ours - 90.9:+.1f} |" in page
+    assert "mixes protocols" in page
 
 
-def test_a_brief_table(tmp_path):
-    runs = {
-        "source-only +TSA | M → U | 0": {"hash": "a", "accuracy": 90.0},
-        "source-only +TSA | M → U | 1": {"hash": "b", "accuracy": 92.0},
-        "source-only +TSA | M → U | 2": {"hash": "old", "accuracy": 1.0},
-        "source-only +MI | SV → M | 0": {"hash": "c", "accuracy": 70.0},
-    }
-    said = {"settings": {"of_each": {"a": {}, "b": {}, "c": {}}}, "runs": runs}
-    (tmp_path / "table4.json").write_text(json.dumps(said))
-    assert brief_table(tmp_path, "table4").splitlines() == [
-        "| | M → U | SV → M |",
-        "|---|---|---|",
-        "| source-only +MI | – | 70.0 (1 seed) |",
-        "| source-only +TSA | 91.0 ± 1.4 (2 seeds) [90.9] | – |",
-    ]
+def test_the_papers_memory_and_gain_stand_beside_ours(tiny, monkeypatch):
+    monkeypatch.setitem(PROTOCOLS, "office31", PROTOCOLS["tiny"])
+    measured = {"statistics_mb": 1.5, "model_mb": 2.5, "peak_mb": 300.0}
+    monkeypatch.setattr("paper.analyses.footprint.footprint", lambda config: measured)
+    page = reproduce(Request("table-memory", seeds=(0,)), tiny / "out")[-1].read_text()
+    assert "| | statistics | parameters | peak of the process | gain |" in page
+    assert "| · the paper | – | – | 7500 on a GPU | +13.2 |" in page
+    assert "| · the paper | – | – | 7200 on a GPU | – |" in page
+    monkeypatch.setattr("paper.analyses.footprint.footprint", lambda config: {**measured, "gpu_peak_mb": 90.5})
+    page = reproduce(Request("table-memory", seeds=(0,)), tiny / "other")[-1].read_text()
+    assert "| +TSA, memory | 1.5 | 2.5 | 300.0 | 90.5 | " in page
+    assert "| · the paper | – | – | – | 7500 | +13.2 |" in page
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
-def test_every_result_is_made_of_its_numbers(path, tmp_path, monkeypatch):
-    """Its page, numbers and pictures come out the same from its JSON, without data and without training."""
-    monkeypatch.setenv("TSADAPT_DATA", str(tmp_path / "nothing"))
-    said = json.loads(path.read_text(encoding="utf-8"))
-    for file in RESULTS.glob(f"{path.stem}*"):
-        shutil.copy(file, tmp_path)
-    assert said["command"].startswith("tsadapt reproduce ")
-    make_again(tmp_path)
-    for suffix in (".md", ".json"):
-        assert (tmp_path / f"{path.stem}{suffix}").read_text() == path.with_suffix(suffix).read_text()
-    page = path.with_suffix(".md").read_text(encoding="utf-8")
-    with Image.open(path.with_suffix(".png")) as picture:
-        assert picture.info["Description"] in page
-    hashes = {run["hash"] for run in said["runs"].values()}
-    assert hashes >= set(said["settings"]["of_each"])
-    one = next(iter(said["settings"]["of_each"].values()))
-    assert {"source", "target", "method", "lr", "seed"} <= {*one, *said["settings"]["of_all"]}
+def test_a_cell():
+    cell = Cell((90.0, 92.0), 3, 90.5)
+    assert (cell.mean, round(cell.deviation, 3), cell.difference) == (91.0, 1.414, 0.5)
+    assert Cell((), 3, 90.5).mean is None
+    assert Cell((90.0,), 3, None).difference is None
 
 
-def test_order_links_and_summary(tmp_path):
-    results, page = tmp_path / "results", tmp_path / "docs" / "page.md"
-    results.mkdir()
-    (results / "table5-on-pacs.md").write_text("## table5\n\n![table5](table5-on-pacs.png)\n")
-    (results / "table4.md").write_text("## table4\n\n[all](table4.json), [else](https://x.org/a.json)\n")
-    accuracy = {
-        "DANN | M → U | 0": 80, "DANN | M → U | 1": 10, "DANN +MI | M → U | 0": 90, "DANN +TSA | M → U | 0": 89,
-        "DANN | U → M | 0": 70, "DANN +MI | U → M | 0": 80, "DANN +TSA | U → M | 0": 83, "JADA | M → U | 0": 70,
-    }  # fmt: skip
-    # Of seed 2 there are runs with settings that the table no longer has.
-    old = {f"{row} | U → M | 2": 1 for row in ("DANN", "DANN +MI", "DANN +TSA")}
-    for stem, runs in (("table4", accuracy | old), ("table5-on-pacs", {"DANN | A → B | 0": 5})):
-        said = {
-            "name": stem.partition("-on-")[0],
-            "data": "digits",
-            "protocol": "as ever",
-            "settings": {"of_each": {"new": {}}},
-            "runs": {k: {"accuracy": v, "hash": "old" if k in old else "new"} for k, v in runs.items()},
-        }
-        (results / f"{stem}.json").write_text(json.dumps(said))
-    (results / "notes.md").write_text("not ours")
-    text = results_page(results, page)
-    assert text.index("## table4") < text.index("## table5")
-    assert "[all](../results/table4.json), [else](https://x.org/a.json)" in text
-    assert "not ours" not in text
-    assert "Not measured yet: table1 (Office-Home: base methods, each plain, with MI and with TSA); table2" in text
-    assert "In short: in 1 of 1 cases +TSA is above +MI." in text
-    assert (
-        "| table4, digits (range of settings: oracle) | DANN | 2 | 75.0 | 85.0 | 86.0 | +1.0 ± 2.8 |" in text
-    )  # +3 and -1
+def test_last_selected_and_oracle_stand_in_their_places(tiny):
+    request = Request("table5", on="tiny", rows=("DANN", "DANN +MI"), seeds=(0, 1))
+    page = reproduce(request, tiny / "out")[-1].read_text()
+    runs = kept(tiny / "out", "table5-on-tiny")["runs"]
+    by_task = {c: [runs[f"DANN | {c} | {seed}"] for seed in (0, 1)] for c in ("A → B", "B → C")}
+    cells, average = [], []
+    for those in by_task.values():
+        last = [run["accuracy"] for run in those]
+        chosen, best = ([run[which]["accuracy"] for run in those] for which in ("selected", "oracle"))
+        assert all(b >= max(a, s) for a, s, b in zip(last, chosen, best, strict=True))
+        cells.append([mean(last), mean(chosen), mean(best)])
+    average = [mean(parts) for parts in zip(*cells, strict=True)]
+    told = " | ".join(" / ".join(f"{value:.1f}" for value in cell) for cell in (*cells, average))
+    assert f"| DANN | {told} |" in page
+    # The average of the main table is over the tasks, and its deviation over the seeds.
+    by_seed = [mean(by_task[c][seed]["accuracy"] for c in by_task) for seed in (0, 1)]
+    assert f" | {mean(by_seed):.1f} ± {stdev(by_seed):.1f} (2 of 3 seeds) |" in page
 
 
-def test_the_summary_is_of_the_most_runs_under_each_protocol(tmp_path):
-    def write(stem, data, protocol, less, measure="accuracy", seeds=1):
-        runs = {
-            f"DANN{added} | A → B | {seed}": {measure: 50 + value, "hash": "now"}
-            for seed in range(seeds)
-            for added, value in (("", 0), (" +MI", 10), (" +TSA", 10 + less))
-        }
-        said = {"name": "table5", "data": data, "protocol": protocol, "runs": runs}
-        said["settings"] = {"of_each": {"now": {}}}
-        (tmp_path / f"{stem}.json").write_text(json.dumps(said))
-        (tmp_path / f"{stem}.md").write_text(f"## {stem}\n")
+def test_one_measure_throughout(tiny, monkeypatch):
+    monkeypatch.setitem(PROTOCOLS, "tiny", replace(PROTOCOLS["tiny"], measure="mean_class_accuracy"))
+    with np.load("b.npz") as file:
+        x, y = file["x"], file["y"]
+    few = np.flatnonzero((y > 0) | (np.arange(45) < 9))  # of other class sizes: the measures differ
+    np.savez("b.npz", x=x[few], y=y[few])
+    request = Request("table5", on="tiny", rows=("DANN",), seeds=(0,), columns=("A → B",))
+    page = reproduce(request, tiny / "out")[-1].read_text()
+    run = kept(tiny / "out", "table5-on-tiny")["runs"]["DANN | A → B | 0"]
+    three = (run["mean_class_accuracy"], *(run[which]["mean_class_accuracy"] for which in ("selected", "oracle")))
+    assert run["accuracy"] != run["mean_class_accuracy"]
+    assert " / ".join(f"{value:.1f}" for value in three) in page
+    assert "Mean of the target's class accuracies, %" in page
 
-    write("a-small-figure", "Office-31", "trained", 5)
-    write("b-table", "Office-31", "trained", -1, seeds=3)
-    write("c-frozen", "Office-31", "frozen", 2)
-    write("d-classes", "VisDA-2017", "trained", 3, measure="mean_class_accuracy")
-    write("e-moons", "two moons", "trained", 1)
-    text = results_page(tmp_path, tmp_path / "page.md")
-    assert "In short: in 3 of 4 cases +TSA is above +MI." in text
-    assert "| b-table, Office-31 | DANN | 3 | 50.0 | 60.0 | 59.0 | -1.0 ± 0.0 |" in text
-    assert "| c-frozen, Office-31 | DANN | 1 | 50.0 | 60.0 | 62.0 | +2.0 |" in text
-    assert "| d-classes, VisDA-2017 | DANN | 1 | 50.0 | 60.0 | 63.0 | +3.0 |" in text
-    assert "| e-moons, two moons (settings: an oracle's choice) | DANN | 1 |" in text
-    assert "a-small-figure," not in text
+
+def drawing(home):
+    """A recipe that draws by itself."""
+
+    def draws(job, space):
+        space.pictures.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (2, 2)).save(space.pictures.with_name(f"{space.pictures.name}.png"))
+        return {}
+
+    return Recipe("drawn", home, [Row("drawn", {})], columns=("A → B",), work=draws, describe=lambda results, extra: "")
+
+
+def test_a_page_shows_its_own_pictures(tiny, monkeypatch):
+    """Not those of the same figure on other data, nor another picture for being made by another call."""
+    for name in ("tiny", "tiny-too"):
+        monkeypatch.setitem(PROTOCOLS, name, PROTOCOLS["tiny"])
+    monkeypatch.setitem(RECIPES, "figure-bias", drawing("tiny"))
+    request = Request("figure-bias", columns=("A → B",), seeds=(1,))
+    assert [p.name for p in reproduce(request, tiny / "out")[1:-1]] == ["figure-bias-A-B-1.png"]
+    reproduce(replace(request, on="tiny-too", seeds=(0,)), tiny / "out")
+    page = reproduce(replace(request, seeds=(0, 1)), tiny / "out")[-1].read_text()
+    assert "](figure-bias.png)" in page
+    assert "](figure-bias-A-B-1.png)" in page
+    assert "tiny-too" not in page
+    assert len([*(tiny / "out").glob("*.png")]) == 3
+
+
+def test_what_is_not_here_is_said_on_the_page_for_good(tiny, monkeypatch, capsys):
+    protocol = PROTOCOLS["tiny"]
+    nowhere = {**protocol.tasks, "B → X": (protocol.tasks["B → C"][0], str(tiny / "nowhere.npz"))}
+    monkeypatch.setitem(PROTOCOLS, "tiny", replace(protocol, tasks=nowhere))
+    request = Request("table5", on="tiny", rows=("DANN",), seeds=(0,))
+    told = f"Not run: 24 runs, {tiny / 'nowhere.npz'} is not here."
+    assert told in reproduce(request, tiny / "out")[-1].read_text()
+    assert "not run (1 run): " in capsys.readouterr().err
+    for again in (replace(request, columns=("A → B",)), replace(request, only_collect=True)):
+        assert told in reproduce(again, tiny / "out")[-1].read_text()
+
+
+def test_a_failed_run_is_said_until_it_succeeds(tiny, monkeypatch):
+    protocol = PROTOCOLS["tiny"]
+    monkeypatch.setitem(PROTOCOLS, "tiny", replace(protocol, settings={**protocol.settings, "lr": 1e30}))
+    request = Request("table5", on="tiny", rows=("DANN", "DANN +MI"), seeds=(0,), columns=("A → B",))
+    with pytest.raises(UserError, match="no results for table5"):
+        reproduce(request, tiny / "out")
+    assert set(kept(tiny / "out", "table5-on-tiny")["not_run"]) == {"DANN | A → B | 0", "DANN +MI | A → B | 0"}
+    monkeypatch.setitem(PROTOCOLS, "tiny", protocol)
+    page = reproduce(replace(request, rows=("DANN",)), tiny / "out")[-1].read_text()
+    assert "Not run: 1 run, " in page
+    assert "Not run: " not in reproduce(request, tiny / "out")[-1].read_text()
+
+
+def test_moons_of_each_seed_are_not_data_that_changed():
+    def run(fingerprint, rows=300, images=""):
+        roles = (("source", 300), ("target", rows))
+        return {"data": {role: {"rows": n, "fingerprint": role + fingerprint, "images": images} for role, n in roles}}
+
+    assert "changed" not in data_text({"DANN | moons | 1": run("a"), "DANN | moons | 2": run("b")})
+    assert "changed" in data_text({"DANN | moons | 1": run("a"), "TSA | moons | 1": run("b")})
+    assert data_text({"DANN | moons | 1": {}}) == ""
+    shares = {"a | A → B | 0": run("a"), "b | A → B | 0": run("a", rows=1200)}
+    assert data_text(shares) == "Training rows (source + target): A → B 300 + 300 to 1,200."
+    assert data_text({"a | A → B | 0": run("a", 9, "28×28")}).endswith("A → B 300 of 28×28 + 9 of 28×28.")
+
+
+def test_other_weights_are_another_protocol(tiny, monkeypatch):
+    page = "trained with random weights, bottleneck 256"
+    assert page in protocol_named("office31", weights="none").text
+    mine = tiny / "mine.pth"
+    mine.write_bytes(b"some weights")
+    assert "backbone with the weights of mine.pth" in protocol_named("office31", True, str(mine)).text
+    # A file of its own, and beside the paper's numbers only with weights that were learnt.
+    home = replace(PROTOCOLS["tiny"], tasks={"A → W": PROTOCOLS["tiny"].tasks["A → B"]})
+    monkeypatch.setitem(PROTOCOLS, "office31", home)
+    module = sys.modules["paper.request"]
+    monkeypatch.setattr(module, "protocol_named", lambda name, frozen, weights: PROTOCOLS[name])
+    request = Request("table2", rows=("source-only",), seeds=(0,))
+    for weights, stem, beside in (
+        (None, "table2", True),
+        (str(mine), "table2-weights-mine-a0c76a31", True),
+        ("none", "table2-weights-none", False),
+    ):
+        written = reproduce(replace(request, weights=weights), tiny / "out")
+        assert written[-1].name == f"{stem}.md"
+        assert ("· the paper" in written[-1].read_text()) is beside
+
+
+def test_frozen_has_another_protocol():
+    assert protocol_named("office-home", frozen=True).settings["freeze_backbone"] is True
+    assert protocol_named("office-home", frozen=True).text != protocol_named("office-home").text

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from paper import Asked, reproduce
-from paper.protocols import PLACES, missing
+from paper.__main__ import main
+from paper.protocols import PROTOCOLS, missing
+from paper.reproduce import reproduce
+from paper.request import Request
 from tests.photos import write_classes
 
-from tsadapt.cli import main
 from tsadapt.models.backbones import make_backbone
 
 SMALL = {"backbone": "test_efficientnet", "image_size": 32, "candidates": 1}
@@ -29,20 +30,20 @@ def photographs(tmp_path, monkeypatch):
 
 
 def test_the_resnet_recipes_on_a_small_copy_of_the_layout(photographs, monkeypatch):
-    true, out = PLACES["office31"], photographs / "out"
+    true, out = PROTOCOLS["office31"], photographs / "out"
     assert true.settings["backbone"] == "resnet50"
     assert true.settings["freeze_backbone"] is False
-    assert PLACES["visda"].settings["backbone"] == "resnet101"
+    assert PROTOCOLS["visda"].settings["backbone"] == "resnet101"
     small = {**true.settings, **SMALL, "batch_size": 4, "target_batch_size": 4, "workers": 0}
-    monkeypatch.setitem(PLACES, "office31", replace(true, settings=small))
-    asked = Asked(seeds=(0,), rows=("source-only +TSA",), columns=("A → W",), steps=2, weights="none")
-    reproduce("table2", asked, out)
+    monkeypatch.setitem(PROTOCOLS, "office31", replace(true, settings=small))
+    request = Request("table2", seeds=(0,), rows=("source-only +TSA",), columns=("A → W",), steps=2, weights="none")
+    reproduce(request, out)
     page = (out / "table2-weights-none-2-steps.md").read_text()
     assert "; 2 steps. Target accuracy" in page
     # What needs the network itself works with a backbone that is trained, too.
     for name, rows in (("table-samples", ("source-only",)), ("figure-bias", ("source-only +TSA",))):
-        reproduce(name, replace(asked, rows=rows, columns=("D → A",), steps=4), out)
-    reproduce("table2", replace(asked, frozen=True), out)
+        reproduce(replace(request, name=name, rows=rows, columns=("D → A",), steps=4), out)
+    reproduce(replace(request, frozen=True), out)
     page = (out / "table2-frozen-weights-none-2-steps.md").read_text()
     assert "frozen test_efficientnet features" in page
     assert "· the paper" not in page  # another protocol
@@ -50,16 +51,16 @@ def test_the_resnet_recipes_on_a_small_copy_of_the_layout(photographs, monkeypat
 
 @pytest.fixture
 def on_images(photographs, monkeypatch):
-    place = PLACES["office-caltech-images"]
+    protocol = PROTOCOLS["office-caltech-images"]
     monkeypatch.setitem(
-        PLACES, "office-caltech-images", replace(place, settings={**place.settings, **SMALL, "steps": 4})
+        PROTOCOLS, "office-caltech-images", replace(protocol, settings={**protocol.settings, **SMALL, "steps": 4})
     )
     return photographs
 
 
 def test_neighbours_of_photographs(on_images):
     (on_images / "data" / "office-caltech-10" / "webcam" / "bee" / "00.png").write_bytes(b"damaged")
-    written = reproduce("figure-neighbours", Asked(on="office-caltech-images", weights="none"), on_images / "out")
+    written = reproduce(Request("figure-neighbours", on="office-caltech-images", weights="none"), on_images / "out")
     page = written[-1].read_text()
     assert "(oracle)" in page
     assert written[1].name == "figure-neighbours-on-office-caltech-images-weights-none.png"
@@ -71,24 +72,26 @@ def test_weights_are_known_by_what_is_in_their_file(on_images, capsys):
         torch.manual_seed(seed)
         torch.save(make_backbone("test_efficientnet", "none").module.state_dict(), "w.pth")
 
-    asked = Asked(on="office-caltech-images", weights="w.pth", seeds=(0,), rows=("source-only",), columns=("A → W",))
+    request = Request(
+        "table2", on="office-caltech-images", weights="w.pth", seeds=(0,), rows=("source-only",), columns=("A → W",)
+    )
     save(0)
-    first = reproduce("table2", asked, on_images / "out")
+    first = reproduce(request, on_images / "out")
     for same in ("w.pth", "./w.pth", str(on_images / "w.pth")):
-        assert reproduce("table2", replace(asked, weights=same), on_images / "out") == first
+        assert reproduce(replace(request, weights=same), on_images / "out") == first
         assert "nothing to train" in capsys.readouterr().err
     before = first[0].read_text()
     save(1)
-    second = reproduce("table2", asked, on_images / "out")
+    second = reproduce(request, on_images / "out")
     assert not {*first} & {*second}  # other files, and the first ones stay
     assert first[0].read_text() == before
     assert len([*(on_images / "out" / "work").glob("*/runs/*/metrics.json")]) == 2  # trained, not taken over
 
 
 def test_what_is_wrong_with_weights_is_said_at_once(on_images, capsys):
-    line = ["reproduce", "table2", "--on", "office-caltech-images", "--out", "out"]
+    line = ["table2", "--on", "office-caltech-images", "--out", "out"]
     assert main([*line, "--weights", "nowhere.pth"]) == 2
-    assert capsys.readouterr().err.startswith("tsadapt: No weights at nowhere.pth: expected ")
+    assert capsys.readouterr().err.startswith("paper: No weights at nowhere.pth: expected ")
     (on_images / "damaged.pth").write_bytes(b"damaged")
     assert main([*line, "--weights", "damaged.pth"]) == 2
     said = capsys.readouterr().err

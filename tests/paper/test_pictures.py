@@ -1,20 +1,21 @@
 """What the pictures of tables show."""
 
 import pytest
-from paper import RECIPES, Asked, reproduce
-from paper.drawing import Curves, draw_curves_of_rows, draw_rows, stamp
+from paper import pictures
+from paper.catalogue import RECIPES
+from paper.cells import Cell
+from paper.pictures import Curves, draw_curves_of_rows, draw_rows, stamp
+from paper.reproduce import reproduce
+from paper.request import Request
 from paper.rows import STRESS, STRESS_CURVES
-from paper.tables import Cell
 from PIL import Image
-
-from tsadapt.report import paper
 
 
 @pytest.fixture
 def drawn(monkeypatch):
     """The figures that were drawn, by the names of their files."""
     figures = {}
-    monkeypatch.setattr(paper, "write_figure", lambda figure, path: figures.setdefault(path, figure))
+    monkeypatch.setattr(pictures, "write_figure", lambda figure, path: figures.setdefault(path, figure))
     return figures
 
 
@@ -51,17 +52,17 @@ def test_rows_as_curves(drawn):
     [
         ("table5", {"A → B"}, ""),
         ("table-memory", {"A → B", "statistics, MB", "peak of the process, MB"}, ""),
-        ("table-samples", {"A → B", "a step, to source-only's"}, ""),
+        ("table-samples", {"A → B", "step time, × source-only"}, ""),
         ("table-bound", {"A → B", "½ d_A, %", "λ* (oracle), %"}, ""),
         ("table-stress", {"A → B"}, "ρ, %"),
     ],
 )
 def test_pictures_are_of_what_their_tables_are_about(tiny, drawn, monkeypatch, name, panels, x):
     monkeypatch.setattr(
-        "paper.extras.footprint", lambda config: {"statistics_mb": 1.5, "model_mb": 2.5, "peak_mb": 300.0}
+        "paper.analyses.footprint.footprint", lambda config: {"statistics_mb": 1.5, "model_mb": 2.5, "peak_mb": 300.0}
     )
     rows = tuple(row.title for row in RECIPES[name].rows[:3])
-    reproduce(name, Asked(on="tiny", seeds=(0, 1), columns=("A → B",), rows=rows), tiny / "out")
+    reproduce(Request(name, on="tiny", seeds=(0, 1), columns=("A → B",), rows=rows), tiny / "out")
     (figure,) = drawn.values()
     there = [axis for axis in figure.axes if axis.get_visible()]
     assert {axis.get_title() for axis in there} == panels
@@ -69,7 +70,7 @@ def test_pictures_are_of_what_their_tables_are_about(tiny, drawn, monkeypatch, n
     assert (
         figure.get_suptitle()
         .replace("\n", " ")
-        .startswith(f"{name}, tiny: target accuracy, %, mean ± deviation over 2 seeds")
+        .startswith(f"{name}, tiny: target accuracy, %, mean ± standard deviation over 2 seeds")
     )
 
 

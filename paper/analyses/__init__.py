@@ -1,0 +1,1 @@
+"""What is measured beside accuracies: one file for each quantity, with the section or picture it makes."""

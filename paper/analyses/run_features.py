@@ -1,0 +1,41 @@
+"""Features of a finished run, on the rows that judge it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tsadapt.config import read_config
+from tsadapt.data.types import match_labels
+from tsadapt.errors import UserError
+from tsadapt.runs.evaluate import predict_rows
+from tsadapt.runs.model import load_model
+from tsadapt.training.setup import make_task
+
+__all__ = ["RunFeatures", "features_of_run"]
+
+
+@dataclass(frozen=True)
+class RunFeatures:
+    """Features (N, K) and labels (N,) of some rows of both domains, in evaluation mode; −1 is a class unknown."""
+
+    f_s: np.ndarray
+    y_s: np.ndarray
+    f_t: np.ndarray
+    y_t: np.ndarray
+
+
+def features_of_run(run: Path, most: int, seed: int = 0) -> RunFeatures:
+    """At most `most` rows of each domain's test split, drawn at random; the target's labels make this an oracle."""
+    task, saved = make_task(read_config(run / "config.toml")), load_model(run, torch.device("cpu"))
+    rng, found = np.random.default_rng(seed), []
+    for domain in (task.source.test, task.target.test):
+        if domain.y is None:
+            raise UserError(f"{domain.name} has no labels to judge by.")
+        rows = sorted(rng.permutation(len(domain))[:most].tolist())
+        some = domain.keep(rows)
+        predicted = predict_rows(saved.model, some, torch.device("cpu"), saved.eyes)
+        some = some.keep(predicted.rows) if predicted.unreadable else some
+        found += [predicted.features, match_labels(some, saved.classes)[0].numpy()]
+    return RunFeatures(*found)
