@@ -4,11 +4,11 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import save_file
+from tsadapt.models.build import Architecture, build
 
 from tsadapt.errors import UserError
 from tsadapt.models import backbones
 from tsadapt.models.backbones import backbone_names, for_inference, make_backbone
-from tsadapt.models.build import Architecture, build
 
 TINY = "test_efficientnet"
 

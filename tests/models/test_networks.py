@@ -1,11 +1,11 @@
 import pytest
 import torch
 from torch import nn
+from tsadapt.models.build import Architecture, build, network_for, network_names
+from tsadapt.models.digits import DIGIT_NETWORKS
 
 from tsadapt.errors import UserError
-from tsadapt.models.build import Architecture, build, network_for, network_names
 from tsadapt.models.classifier import InputScaling
-from tsadapt.models.digits import DIGIT_NETWORKS
 
 FEATURES = {"small-16": 64, "mcd-28": 100, "mcd-32": 2048, "lenet": 500, "dtn": 512}
 
