@@ -174,7 +174,7 @@ def test_the_run_s_own_settings_and_labels(tmp_path, monkeypatch):
     augmenter = augmented_run(run).augmenter
     assert (augmenter.mean_shift, augmenter.covariance, augmenter.min_count) == (False, True, 3)
     np.savez("a.npz", **{**arrays, "y": arrays["y"][::-1]})
-    with pytest.raises(UserError, match="other labels"):
+    with pytest.raises(UserError, match="different labels"):
         augmented_run(run)
 
 
