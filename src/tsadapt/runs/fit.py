@@ -1,6 +1,5 @@
 """A run: trained, resumed or found done in its folder, and evaluated at its end."""
 
-import contextlib
 import platform
 import sys
 from collections.abc import Callable
@@ -97,13 +96,8 @@ def train_run(
     config = task.config
     run = RunFolder(out or Path("runs") / config.hash())
     manifest = _manifest(task)
-    with contextlib.ExitStack() as alone:
-        if run.exists:  # before anything of it is touched
-            alone.enter_context(run.lock())
-            run.claim(config, manifest, overwrite)
-        else:
-            run.claim(config, manifest, overwrite)
-            alone.enter_context(run.lock())
+    with run.lock():
+        run.claim(config, manifest, overwrite)
         if not quiet:
             _say(_headline(task))
         if run.done:
