@@ -37,7 +37,7 @@ class Doctor:
     workers: Whole = None
     """Processes that decode images."""
     quiet: bool = False
-    """No progress."""
+    """Hide progress."""
 
     def __call__(self) -> int:
         """Examine, and say what was found."""

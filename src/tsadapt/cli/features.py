@@ -37,7 +37,7 @@ class Features:
     device: str = "auto"
     """auto, cpu, cuda, …"""
     quiet: bool = False
-    """No progress."""
+    """Hide progress."""
 
     def __call__(self) -> int:
         """Compute the features and write them."""

@@ -1,4 +1,4 @@
-"""A run's folder and a sweep's: every path in them, spelled once; whose folder it is, and who is working in it."""
+"""Folders of runs and sweeps: every path, ownership and locking."""
 
 import contextlib
 import json
@@ -58,7 +58,7 @@ class RunFolder:
 
     @property
     def metrics_file(self) -> Path:
-        """What came out; written last, so that its presence says the run is done."""
+        """Results, written last: their presence marks the run as done."""
         return self.path / "metrics.json"
 
     @property
