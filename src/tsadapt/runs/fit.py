@@ -13,8 +13,6 @@ import torch
 
 from tsadapt.config import RunConfig
 from tsadapt.data.in_memory import as_dataset, dataset_name
-from tsadapt.data.open import canonical_name
-from tsadapt.data.paths import absolute_path
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
 from tsadapt.files import number
@@ -30,7 +28,7 @@ from tsadapt.runs.records import Records
 from tsadapt.selection.density import proxy_a_distance
 from tsadapt.selection.select import CONSENSUS
 from tsadapt.training.runtime import Stop, keep_freed_memory, stop_signals
-from tsadapt.training.setup import Task, make_task, make_trainer
+from tsadapt.training.setup import Task, make_task, make_trainer, one_spelling
 from tsadapt.training.trainer import NotFiniteError, Trainer
 
 __all__ = ["Interrupted", "fit", "train_run", "versions"]
@@ -88,7 +86,7 @@ def train_run(
     `watch` is called with the trainer after every logged step, and must leave it as it is. `keep_memory` writes the
     memory of both domains into the folder, also of a run that is done. `data` are datasets in memory.
     """
-    config = with_settings(config, **_one_spelling(config))
+    config = one_spelling(config)
     if keep_memory and not _has_memory(config):
         raise UserError(NONE)
     if out is not None:
@@ -204,14 +202,6 @@ def _headline(task: Task) -> str:
     rows = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
     objective = " + ".join((config.source_term, *config.target_terms, config.method))
     return f"{rows}, {len(task.classes)} classes, network {network}, {objective}, {config.steps} steps"
-
-
-def _one_spelling(config: RunConfig) -> dict[str, Any]:
-    """Relative and absolute spellings of the same files are one config."""
-    found = {"source": canonical_name(config.source), "target": canonical_name(config.target)}
-    if config.weights not in (None, "none"):
-        found["weights"] = str(absolute_path(str(config.weights)))
-    return found
 
 
 def _has_memory(config: RunConfig) -> bool:
