@@ -279,7 +279,7 @@ def _manifest(task: Task) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for role, dataset in (("source", task.source), ("target", task.target)):
         train, test = dataset.train, dataset.test
-        rows = {"name": train.name, "split": train.split, "rows": len(train)}
+        rows = {"split": train.split, "rows": len(train)}  # the name is the config's, here it varies with the folder
         data[role] = {**rows, "train": train.fingerprint(), "test": test.fingerprint()}
     data["source"]["labels"] = task.source.train.label_fingerprint()
     if task.preprocessing is not None:
