@@ -12,10 +12,15 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tests.configs import run_config
 
 from tsadapt import DomainAdaptationClassifier, TSAClassifier, ValidatorScorer
 from tsadapt.estimator import NoTargetWarning, SourceOnlyWarning
+from tsadapt.runs.fit import train_run
+from tsadapt.runs.folder import RunFolder
+from tsadapt.selection.predictions import Predictions, softmax
 
 SMALL = {"steps": 60, "bottleneck": 16, "batch_size": 32, "lr": 0.05, "random_state": 0, "device": "cpu"}
 
@@ -64,7 +69,7 @@ def test_both_ways_of_giving_domains_are_the_same(task):
     assert np.array_equal(apart.predict_proba(x_t), at_once.predict_proba(x_t))
     assert list(at_once.classes_) == ["ant", "bee", "cow"]
     order = np.random.default_rng(1).permutation(240)
-    with pytest.raises(ValueError, match="two ways"):
+    with pytest.raises(ValueError, match="sample_domain and X_target"):
         small().fit(x, labels, sample_domain=domain, X_target=x_t)
     mixed = small().fit(x[order], labels[order], sample_domain=domain[order])
     assert (mixed.predict(x_t) == y).mean() > 0.9
@@ -83,7 +88,7 @@ def test_target_labels_are_never_read(task):
 
 def test_adaptation_helps(task):
     x_s, y, x_t = task
-    with pytest.warns(NoTargetWarning, match="no target"):
+    with pytest.warns(NoTargetWarning, match="No target"):
         alone = small().fit(x_s, y)
     assert small().fit(x_s, y, X_target=x_t).score(x_t, y) >= alone.score(x_t, y)
     assert alone.report_["used"] == "source-only"
@@ -91,12 +96,6 @@ def test_adaptation_helps(task):
 
 def test_the_same_training_as_the_command_line(task, tmp_path, monkeypatch):
     """The engine's own run, with the seed that random_state gives, ends with the same probabilities."""
-    from sklearn.utils import check_random_state
-
-    from tsadapt.config import RunConfig
-    from tsadapt.runs.candidates import predictions_file
-    from tsadapt.runs.fit import fit
-    from tsadapt.selection.predictions import Predictions, softmax
 
     monkeypatch.chdir(tmp_path)
     x_s, y, x_t = (part.astype(np.float32) if part.dtype.kind == "f" else part for part in task)
@@ -104,8 +103,8 @@ def test_the_same_training_as_the_command_line(task, tmp_path, monkeypatch):
     np.savez("t.npz", x=x_t)
     seed = int(check_random_state(0).randint(2**31 - 1))
     known = {"steps": 60, "bottleneck": 16, "batch_size": 32, "lr": 0.05, "weight_decay": 1e-3}
-    run, _ = fit(RunConfig("s.npz", "t.npz", source_term="tsa", mi=True, seed=seed, device="cpu", **known), quiet=True)
-    theirs = softmax(Predictions.read(predictions_file(run, 60)).logits_t)
+    run, _ = train_run(run_config("s.npz", "t.npz", tsa=True, seed=seed, device="cpu", **known), quiet=True)
+    theirs = softmax(Predictions.read(RunFolder(run).predictions_file(60)).logits_t)
     assert np.allclose(small().fit(x_s, y, X_target=x_t).predict_proba(x_t), theirs, atol=1e-5)
 
 
@@ -202,7 +201,7 @@ def test_the_scorers_read_no_target_label(task):
         changed[domain < 0] = "bee"
         assert scorer(clf, x, labels, sample_domain=domain) == scorer(clf, x, changed, sample_domain=domain)
     assert ValidatorScorer("im")(clf, x[120:]) == ValidatorScorer("im")(clf, x, labels, sample_domain=domain)
-    with pytest.raises(ValueError, match="no target row"):
+    with pytest.raises(ValueError, match="No target rows"):
         ValidatorScorer("im")(clf, x[:120], labels[:120], sample_domain=domain[:120])
 
 
@@ -239,8 +238,8 @@ def test_fallback_keeps_source_only_when_adaptation_collapses(task):
     assert set(clf.report_["scores"]["im"]) == {"source-only", "adapted"}
     assert "dev" not in clf.report_["scores"]
     # Minus MI pulls all predictions together: a collapse on demand.
-    ruined = small(**prior, beta=30.0, term_weight=("mi=-1",))
-    with pytest.warns(SourceOnlyWarning, match="source-only is kept"):
+    ruined = small(**prior, beta=30.0, term_weight={"mi": -1.0})
+    with pytest.warns(SourceOnlyWarning, match="Kept the source-only"):
         ruined.fit(x_s, y, X_target=x_t)
     assert ruined.report_["used"] == "source-only"
     with warnings.catch_warnings():
@@ -258,7 +257,7 @@ def test_fallback_keeps_source_only_when_adaptation_collapses(task):
         ({"fallback": "no"}, {}, "must be a str among {'source'} or None"),
         ({"lr": 1e30}, {}, "is (nan|inf)"),
         ({}, {"sample_domain": np.zeros(120)}, "has a 0"),
-        ({}, {"sample_domain": -np.ones(120)}, "no row of the source"),
+        ({}, {"sample_domain": -np.ones(120)}, "no source rows"),
         ({}, {"sample_domain": np.ones(5)}, "inconsistent numbers of samples"),
         ({}, {"X_target": np.ones((4, 5))}, "X_target has 5 features, but X has 6"),
         ({}, {"X_target": np.full((4, 6), np.nan)}, "X_target contains NaN"),

@@ -9,18 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.runs.conftest import write_task
 
 from tsadapt.cli import main
 
 SHORT = ["--steps", "30", "--batch-size", "16", "--bottleneck", "8", "--quiet"]
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_task(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -36,7 +28,7 @@ def test_fit_evaluate_predict(run, capsys):
     out = captured.out
     assert "target target.npz (all, 120 rows): accuracy" in out
     assert 'source_term = "tsa"' in Path("run/config.toml").read_text()
-    assert "mi = true" in Path("run/config.toml").read_text()
+    assert 'target_terms = ["mi"]' in Path("run/config.toml").read_text()
     assert main(["evaluate", "run", "target.npz", "--out", "e.json"]) == 0
     assert (
         json.loads(Path("e.json").read_text())["accuracy"]
@@ -58,11 +50,13 @@ def test_fit_evaluate_predict(run, capsys):
 
 
 def test_flags_and_config_file(here):
-    Path("c.toml").write_text('source = "source.npz"\ntarget = "target.npz"\nlr = 1\nsource_term = "tsa"\nmi = true\n')
+    Path("c.toml").write_text(
+        'source = "source.npz"\ntarget = "target.npz"\nlr = 1\nsource_term = "tsa"\ntarget_terms = ["mi"]\n'
+    )
     assert main(["fit", "--config", "c.toml", "--lr", "0.02", "--no-mi", "--no-covariance", "--out", "r", *SHORT]) == 0
     text = Path("r/config.toml").read_text()
     assert "lr = 0.02" in text
-    assert "mi = false" in text
+    assert "target_terms = []" in text
     assert 'covariance = "none"' in text
     assert main(["fit", "--config", "r/config.toml", "--out", "r", "--quiet"]) == 0  # its own config: done already
 
@@ -70,16 +64,16 @@ def test_flags_and_config_file(here):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fit", "nowhere.npz", "target.npz"], "No file at nowhere.npz"),
+        (["fit", "nowhere.npz", "target.npz"], "nowhere.npz does not exist"),
         (["fit", "source.npz"], "fit needs a SOURCE and a TARGET"),
         (["fit", "target-only.npz", "source.npz"], "has no labels"),
         (["fit", "source.npz", "target.npz", "--mi", "--no-mi"], "contradict"),
         (["fit", "source.npz", "target.npz", "--tsa", "--source-term", "ce"], "contradict"),
         (["fit", "source.npz", "target.npz", "--steps", "0"], "steps is 0, expected more than zero"),
-        (["fit", "source.npz", "target.npz", "--beta", "-1"], "beta is -1.0, expected zero or more"),
+        (["fit", "source.npz", "target.npz", "--mi", "--beta", "-1"], "beta is -1.0, expected zero or more"),
         (["fit", "--config", "bad.toml"], "Unknown setting 'lrr'. Did you mean 'lr'?"),
         (["fit", "--config", "worse.toml"], "is not TOML"),
-        (["fit", "--config", "typed.toml"], "steps is 'many', expected int"),
+        (["fit", "--config", "typed.toml"], "steps is 'many', expected a whole number"),
         (["fit", "--config", "none.toml"], "No config at none.toml"),
         (["evaluate", "nowhere", "target.npz"], "No run at nowhere"),
         (["predict", "run", "images.npz"], "trained on feature vectors"),
@@ -132,7 +126,7 @@ def test_list(kind, capsys):
 
 
 def start(here, out, *more):
-    words = [sys.executable, "-m", "tsadapt.cli", "fit", "source.npz", "target.npz", "--tsa", "--out", out]
+    words = [sys.executable, "-m", "tsadapt", "fit", "source.npz", "target.npz", "--tsa", "--out", out]
     short = ["--steps", "1500", "--bottleneck", "8", "--checkpoint-every", "50", "--device", "cpu", *more]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen([*words, *short], cwd=here, stderr=subprocess.PIPE, text=True, env=environment)
@@ -159,7 +153,7 @@ def test_stopped_by_a_signal_and_started_again(here, how):
     assert first.returncode == (-9 if how == signal.SIGKILL else 130)
     assert "Traceback" not in said
     if how != signal.SIGKILL:
-        assert "the same command goes on from there" in said
+        assert "run the same command to resume" in said
     second = start(here, "again")
     said = second.communicate(timeout=120)[1]
     assert second.returncode == 0

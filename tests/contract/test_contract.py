@@ -1,227 +1,268 @@
-"""What every method must do, with every source term, with and without MI; a new one is tested by being registered."""
+"""What every source term, target term and method must do, in every combination: a new one is tested by being there."""
 
-from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from tests.runs.conftest import write_task
+from tests.configs import changed, run_config
+from tests.tasks import write_task
 
-from tsadapt.config import RunConfig
-from tsadapt.core import mutual_information_loss, transferable_cross_entropy
+from tsadapt.config import RUN_SETTINGS
+from tsadapt.core import FeatureMemory, mutual_information_loss, transferable_cross_entropy
 from tsadapt.errors import UserError
-from tsadapt.objectives.methods import METHODS, Method
-from tsadapt.runs.fit import fit, make_training
-from tsadapt.training.setup import make_task
-from tsadapt.training.trainer import Training
+from tsadapt.objectives.base import METHODS, SOURCE_TERMS, TARGET_TERMS, Method, StatisticsRequest, TargetTerm
+from tsadapt.objectives.objective import SHORTHANDS, full_settings
+from tsadapt.runs.fit import train_run
+from tsadapt.runs.folder import RunFolder
+from tsadapt.settings import setting
+from tsadapt.training.setup import make_task, make_trainer
+from tsadapt.training.trainer import Trainer
 
 NAMES = [*METHODS]
-TERMS = [("ce", False), ("ce", True), ("isda", False), ("isda", True), ("tsa", False), ("tsa", True)]
+EVERY_TARGET = tuple(TARGET_TERMS)
+TARGETS = [*dict.fromkeys(((), *((name,) for name in EVERY_TARGET), EVERY_TARGET))]
+PAIRS = [(source, targets) for source in SOURCE_TERMS for targets in TARGETS]
+ALL = [(source, targets, name) for source, targets in PAIRS for name in NAMES]
+# Every method and every pair of terms at least once, where all combinations would take too long.
+COVERING = [*dict.fromkeys([*(("tsa", EVERY_TARGET, name) for name in NAMES), *((*pair, "dann") for pair in PAIRS)])]
+TERMS = [(kind.kind, name, kind[name]) for kind in (SOURCE_TERMS, TARGET_TERMS, METHODS) for name in kind]
+
+
+def titled(value):
+    if isinstance(value, tuple) and len(value) == 3 and isinstance(value[1], tuple):
+        return "/".join([value[0], *value[1], value[2]])
+    return str(value)
+
+
+every = partial(pytest.mark.parametrize, "objective", ids=titled)
 
 
 @pytest.fixture
-def base(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_task(tmp_path)
-    return RunConfig(
+def base(here):
+    return run_config(
         "source.npz", "target.npz", bottleneck=8, steps=8, batch_size=12, lr=0.05, device="cpu", log_every=3,
         checkpoint_every=3,
     )  # fmt: skip
 
 
-def training(config: RunConfig) -> Training:
-    made = make_training(make_task(config))
+def of(base, objective, **more):
+    source, targets, name = objective
+    return changed(base, source_term=source, target_terms=targets, method=name, **more)
+
+
+def training(config, steps=0) -> Trainer:
+    made = make_trainer(make_task(config))
     made.fill_memory()
+    for _ in range(steps):
+        made.step()
     return made
 
 
-def tensors(made: Training) -> dict[str, torch.Tensor]:
-    state = made.state()
-    return {f"{part}.{k}": v.clone() for part in ("model", "method") for k, v in state[part].items()}
+def tensors(made: Trainer, method_only: bool = False) -> dict[str, torch.Tensor]:
+    """The network's tensors, and those of the objective or of its method alone."""
+    objective = made.objective.method if method_only else made.objective
+    parts = {"model": made.model, "objective": objective}
+    return {f"{part}.{k}": v.clone() for part, module in parts.items() for k, v in module.state_dict().items()}
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
+def term_names(objective) -> set[str]:
+    source, targets, name = objective
+    return {source, *targets, *METHODS[name].terms}
+
+
+@pytest.mark.parametrize(("kind", "name", "cls"), TERMS, ids=lambda value: value if isinstance(value, str) else "")
+def test_it_says_what_it_is_and_its_settings_are_whole(kind, name, cls):
+    assert (cls.__doc__ or "").partition("\n")[0].strip()
+    assert "=" not in name
+    assert "." not in name
+    for one in cls.settings.values():
+        assert one.help.endswith("."), one.name
+        assert one.check(one.default) == one.default
+        assert one.name not in {*RUN_SETTINGS, *SHORTHANDS}
+        # A name that several terms share is one flag: it means the same in all of them.
+        for _, _, other in TERMS:
+            if one.name in other.settings:
+                assert other.settings[one.name] == one
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("term", TERMS, ids=str)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_step_runs_and_its_terms_are_finite(base, name, term, precision):
-    made = training(replace(base, method=name, source_term=term[0], mi=term[1], precision=precision))
+@every(argvalues=ALL)
+def test_a_step_runs_and_its_terms_are_finite(base, objective, precision):
+    made = training(of(base, objective, precision=precision))
     said = made.step(describe=True)
-    expected = {term[0], *(["mi"] if term[1] else []), *METHODS[name].terms}
+    expected = term_names(objective)
     assert expected <= set(said)
     assert all(np.isfinite(value) for value in said.values() if isinstance(value, float))
     if len(expected) > 1:
         assert set(said["gradient_share"]) == expected
         assert sum(said["gradient_share"].values()) == pytest.approx(1, abs=1e-3)
-    if "domain" in METHODS[name].terms:
+    if hasattr(made.objective.method, "discriminator"):
         assert 0 <= said["discriminator_accuracy"] <= 1
+    assert made.with_target == any(term.needs_target for term in made.objective)
     if made.with_target:
         assert -2 <= said["batch_a_distance"] <= 2
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if METHODS[n].terms])
-def test_every_declared_term_moves_some_parameter(base, name):
-    """A transfer loss that is dropped on the way cannot pass."""
-    made = training(replace(base, method=name))
-    for _ in range(3):
-        made.step()
-    out = made.forward(made.batches.at(4), 0.5)
-    terms = made.method.losses(out)
-    assert tuple(terms) == METHODS[name].terms
-    parameters = [*made.model.parameters(), *made.method.parameters()]
+@every(argvalues=COVERING)
+def test_every_term_moves_some_parameter(base, objective):
+    """A loss that is dropped on the way cannot pass."""
+    made = training(of(base, objective), steps=3)
+    out, _ = made.forward(made.batches.at(4), 0.5)
+    terms = made.objective.source_and_target_terms(out)
+    method = made.objective.method
+    if type(method).update is Method.update:
+        losses = method.losses(out)
+        assert tuple(losses) == METHODS[objective[2]].terms
+        terms |= losses
+    parameters = [*made.model.parameters(), *made.objective.parameters()]
     for term, value in terms.items():
         grads = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
         assert any(g is not None and bool(g.abs().sum() > 0) for g in grads), term
-    weights = dict.fromkeys(terms, 0.0)
-    ends = {}
-    for off in ("none", *terms):
-        weight = () if off == "none" else (f"{off}=0",)
-        run = training(replace(base, method=name, term_weight=weight))
-        values = [run.step() for _ in range(4)]
-        assert (off in values[-1]) == (off == "none" and off in weights)
-        ends[off] = tensors(run)
-    assert not any(same(ends["none"], ends[off]) for off in terms)
+    with_all = tensors(training(of(base, objective), steps=4))
+    for off in term_names(objective):
+        if len(term_names(objective)) > 1:
+            run = training(of(base, objective, term_weight={off: 0.0}))
+            values = [run.step() for _ in range(4)]
+            assert set(values[-1]) == term_names(objective) - {off}
+            assert not same(with_all, tensors(run)), off
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_strength_and_mi_tsa_is_the_base_method(base, name):
     """λ0 = 0 and β = 0: bit for bit, against a run that forwards the target too."""
-    plain = replace(base, method=name, mi=True, beta=0.0)
-    ends = []
-    for config in (plain, replace(plain, source_term="tsa", lambda0=0.0)):
-        made = training(config)
-        for _ in range(5):
-            made.step()
-        ends.append(tensors(made))
+    plain = changed(base, method=name, mi=True, beta=0.0)
+    ends = [
+        tensors(training(config, steps=5), method_only=True)
+        for config in (plain, changed(plain, source_term="tsa", lambda0=0.0))
+    ]
     assert same(*ends)
     if METHODS[name].needs_target:  # β = 0 adds nothing to a method that forwards the target anyway
-        made = training(replace(base, method=name))
-        for _ in range(5):
-            made.step()
-        assert same(tensors(made), ends[0])
+        assert same(tensors(training(changed(base, method=name), steps=5), method_only=True), ends[0])
 
 
-@pytest.mark.parametrize("term", [("ce", False), ("tsa", True)], ids=str)
-@pytest.mark.parametrize("name", NAMES)
-def test_save_rebuild_load_go_on(base, name, term):
-    config = replace(base, method=name, source_term=term[0], mi=term[1])
-    whole = training(config)
-    for _ in range(3):
-        whole.step()
+@pytest.mark.parametrize("name", [name for name in NAMES if METHODS[name].needs_target])
+@pytest.mark.parametrize("target", EVERY_TARGET)
+def test_a_target_term_of_weight_zero_is_none(base, target, name):
+    without = training(changed(base, method=name), steps=4)
+    off = training(changed(base, method=name, target_terms=(target,), term_weight={target: 0.0}), steps=4)
+    assert same(tensors(without, method_only=True), tensors(off, method_only=True))
+
+
+@every(argvalues=COVERING)
+def test_save_rebuild_load_go_on(base, objective):
+    config = of(base, objective)
+    whole = training(config, steps=3)
     torch.save(whole.state(), "state.pt")
-    again = make_training(make_task(config))
+    again = make_trainer(make_task(config))
     again.load(torch.load("state.pt", weights_only=True))
     for _ in range(4):
         assert whole.step(describe=True) == again.step(describe=True)
     assert same(tensors(whole), tensors(again))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_finished_run_predicts_and_shuffled_target_labels_change_nothing(base, name):
-    config = replace(base, method=name, source_term="tsa", mi=True)
-    _, metrics = fit(config, Path("a"), quiet=True)
-    write_task(Path(), shuffle=True)
-    _, shuffled = fit(config, Path("b"), quiet=True)
-    write_task(Path(), target_labels=False)
-    fit(config, Path("c"), quiet=True)
-    weights = {(Path(run) / "model" / "model.safetensors").read_bytes() for run in "abc"}
-    assert len(weights) == 1
+@every(argvalues=COVERING)
+def test_a_finished_run_predicts_and_shuffled_target_labels_change_nothing(base, here, objective):
+    config = of(base, objective)
+    _, metrics = train_run(config, here / "a", quiet=True)
+    write_task(here, shuffle=True)
+    _, shuffled = train_run(config, here / "b", quiet=True)
+    write_task(here, target_labels=False)
+    train_run(config, here / "c", quiet=True)
+    assert len({RunFolder(here / run).model.weights.read_bytes() for run in "abc"}) == 1
     assert metrics["last"]["target"]["accuracy"] != shuffled["last"]["target"]["accuracy"]
 
 
-def odd(name: str) -> RunConfig:
+def odd(case: str):
     """Targets and batches that go wrong elsewhere."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 6)), np.arange(40) % 3
     changes = {}
-    if name == "one class in a batch":
+    if case == "one class in a batch":
         y = np.array([0] * 38 + [1, 2])
-    if name == "a batch of two":
+    if case == "a batch of two":
         changes = {"batch_size": 2}
-    if name == "saturated":
+    if case == "saturated":
         x = x * 1e4
-    target = rng.normal(size=(40, 6)) if name != "saturated" else 1e4 * rng.normal(size=(40, 6))
-    if name == "absent classes":
+    target = rng.normal(size=(40, 6)) if case != "saturated" else 1e4 * rng.normal(size=(40, 6))
+    if case == "absent classes":
         target = np.tile(x[:1], (40, 1)) + 1e-3 * target
     np.savez("s.npz", x=x, y=y)
     np.savez("t.npz", x=target)
-    config = RunConfig("s.npz", "t.npz", source_term="tsa", mi=True, bottleneck=4, steps=6, lr=0.01, device="cpu")
-    return replace(config, **{"batch_size": 8, **changes})
+    return run_config("s.npz", "t.npz", bottleneck=4, steps=6, lr=0.01, device="cpu", **{"batch_size": 8, **changes})
 
 
 @pytest.mark.parametrize("case", ["one class in a batch", "a batch of two", "absent classes", "saturated"])
-@pytest.mark.parametrize("name", NAMES)
-def test_odd_batches_stay_finite(base, name, case):
-    made = training(replace(odd(case), method=name))
+@every(argvalues=COVERING)
+def test_odd_batches_stay_finite(here, objective, case):
+    made = training(of(odd(case), objective))
     for _ in range(6):
         said = made.step()
         assert all(np.isfinite(value) for value in said.values())
     made.state()  # refuses weights that are not finite
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_digit_networks_and_a_wide_target(base, name):
+@every(argvalues=COVERING)
+def test_digit_networks_and_a_wide_target(here, objective):
     """Images, with the digit networks' own heads, and other sizes of the two batches."""
     rng = np.random.default_rng(0)
     for file in ("s", "t"):
         np.savez(f"{file}.npz", x=rng.integers(0, 256, (30, 16, 16), dtype=np.uint8), y=np.arange(30) % 3)
-    config = RunConfig(
-        "s.npz", "t.npz", method=name, source_term="tsa", mi=True, steps=3, batch_size=6, target_batch_size=4,
-        device="cpu",
-    )  # fmt: skip
-    made = training(config)
-    said = made.step(describe=True)
+    config = run_config("s.npz", "t.npz", steps=3, batch_size=6, target_batch_size=4, device="cpu")
+    said = training(of(config, objective)).step(describe=True)
     assert all(np.isfinite(value) for value in said.values() if isinstance(value, float))
 
 
 def test_two_heads_have_their_own_memories_shared_pseudo_labels_and_mi_of_the_average(base):
-    made = training(replace(base, method="jada", source_term="tsa", mi=True))
-    out = made.forward(made.batches.at(1), 0.5)
-    made.source_term.observe(out)
+    made = training(changed(base, method="jada", tsa=True))
+    out, _ = made.forward(made.batches.at(1), 0.5)
+    made.statistics.observe(out)
+    settings = full_settings(made.config)
     p = torch.stack([head.target.logits.softmax(1) for head in out.heads]).mean(0)
-    expected = made.config.beta * mutual_information_loss(p.log())
-    torch.testing.assert_close(made.source(out)["mi"], expected)
-    memories = made.source_term.target
-    assert len(memories) == 2
-    assert torch.equal(memories[0].labels, memories[1].labels)
-    assert not torch.equal(memories[0].features, memories[1].features)
+    terms = made.objective.source_and_target_terms(out)
+    torch.testing.assert_close(terms["mi"], settings["mi"]["beta"] * mutual_information_loss(p.log()))
+    sources, targets = ([made.statistics.of(d, "memory", i) for i in range(2)] for d in ("source", "target"))
+    assert torch.equal(targets[0].labels, targets[1].labels)
+    assert not torch.equal(targets[0].features, targets[1].features)
     rows = out.target.index
     combined = torch.stack([head.target.logits for head in out.heads]).sum(0).argmax(1)
-    assert torch.equal(memories[0].labels[rows], combined)
-    for memory, head in zip(memories, out.heads, strict=True):
+    assert torch.equal(targets[0].labels[rows], combined)
+    for memory, head in zip(targets, out.heads, strict=True):
         torch.testing.assert_close(memory.features[rows], head.target.features)
+    strength = 0.5 * settings["tsa"]["lambda0"]
     with torch.no_grad():
         each = [
-            transferable_cross_entropy(h.source.logits, out.source.labels, h.weight, s, t, 0.5 * made.config.lambda0)
-            for h, s, t in zip(out.heads, made.source_term.source, memories, strict=True)
+            transferable_cross_entropy(h.source.logits, out.source.labels, h.weight, s, t, strength)
+            for h, s, t in zip(out.heads, sources, targets, strict=True)
         ]
-    torch.testing.assert_close(made.source(out)["tsa"].detach(), sum(each))
+    torch.testing.assert_close(terms["tsa"].detach(), sum(each))
 
 
 def test_weights_of_terms(base):
-    config = replace(base, method="bsp", mi=True, term_weight=("domain=0.5", "mi=2", "spectral=0"))
-    a, b = training(replace(config, term_weight=())), training(config)
+    config = changed(base, method="bsp", mi=True, term_weight={"domain": 0.5, "mi": 2, "spectral": 0})
+    a, b = training(changed(config, term_weight={})), training(config)
     plain, weighted = a.step(), b.step()
     assert weighted["domain"] == pytest.approx(0.5 * plain["domain"])
     assert weighted["mi"] == pytest.approx(2 * plain["mi"])
     assert "spectral" not in weighted
-    with pytest.raises(UserError, match=r"Unknown term 'domian': with method bsp there are ce, mi, domain, spectral\."):
-        make_task(replace(config, term_weight=("domian=1",)))
-    with pytest.raises(UserError, match="expected NAME=NUMBER"):
-        replace(config, term_weight=("domain",))
+    with pytest.raises(UserError, match=r"Unknown term 'domian'.*'domain'.*bsp"):
+        make_task(changed(config, term_weight={"domian": 1}))
+    with pytest.raises(UserError, match="term_weight"):
+        changed(config, term_weight={"domain": "much"})
     with pytest.raises(UserError, match="every term off"):
-        make_task(replace(base, term_weight=("ce=0",)))
+        make_task(changed(base, term_weight={"ce": 0}))
 
 
 class Alternating(Method):
-    """Three phases in the manner of MCD, on the two heads of JADA."""
+    """Three phases in the manner of MCD, on two heads."""
 
-    terms = ("domain", "disagreement")
+    terms = ("disagreement",)
     heads = 2
+    phases = ("heads", "features")
 
     def update(self, step):
         out = step.forward()
@@ -229,12 +270,12 @@ class Alternating(Method):
         before = [p.detach().clone() for p in step.extractor.parameters()]
         heads = [p.detach().clone() for p in step.heads.parameters()]
         out = step.forward()
-        step.minimize({**step.source(out), "disagreement": -self.apart(out)}, only=[step.heads])
+        step.minimize({**step.source(out), "disagreement": -self.apart(out)}, only=[step.heads], phase="heads")
         assert all(torch.equal(a, b) for a, b in zip(before, step.extractor.parameters(), strict=True))
         assert not all(torch.equal(a, b) for a, b in zip(heads, step.heads.parameters(), strict=True))
         heads = [p.detach().clone() for p in step.heads.parameters()]
         for _ in range(2):
-            step.minimize({"disagreement": self.apart(step.forward())}, only=[step.extractor])
+            step.minimize({"disagreement": self.apart(step.forward())}, only=[step.extractor], phase="features")
         assert all(torch.equal(a, b) for a, b in zip(heads, step.heads.parameters(), strict=True))
         assert not all(torch.equal(a, b) for a, b in zip(before, step.extractor.parameters(), strict=True))
 
@@ -244,18 +285,98 @@ class Alternating(Method):
         return (p - q).abs().mean()
 
 
-def test_frozen_parts_of_a_phase_stay_and_memories_advance_once(base, monkeypatch):
+class Centred(TargetTerm):
+    """Target features near the means of their pseudo-classes."""
+
+    pull: float = setting(0.5, "How much.", at_least=0)
+
+    def statistics(self):
+        return [StatisticsRequest("target"), StatisticsRequest("source", "iterative")]
+
+    def forward(self, out):
+        self.seen = [out.statistics("target", "memory", i) for i in range(len(out.heads))]
+        means = self.seen[0].class_means()[1].to(out.target.features)
+        labels = out.target.logits.argmax(1)
+        return self.pull * (out.heads[0].target.features - means[labels]).square().mean()
+
+
+@pytest.fixture
+def alternating():
     METHODS.register("alternating")(Alternating)
+    yield "alternating"
+    METHODS.forget("alternating")
+
+
+@pytest.fixture
+def centred():
+    TARGET_TERMS.register("centred")(Centred)
+    yield "centred"
+    TARGET_TERMS.forget("centred")
+
+
+def test_frozen_parts_of_a_phase_stay_and_statistics_advance_once(base, alternating, monkeypatch):
+    made = training(changed(base, method=alternating, tsa=True))
+    seen = []
+    observe = made.statistics.observe
+    monkeypatch.setattr(made.statistics, "observe", lambda out: (seen.append(out), observe(out)))
+    values = made.step(describe=True)
+    assert {"tsa", "mi", "disagreement"} <= set(values)
+    assert len(seen) == 1
+    made.step()
+    assert len(seen) == 2
+
+
+def test_a_phase_has_its_own_momentum_and_it_is_resumed(base, alternating):
+    """The buffers of a phase hold what only that phase did, and without them a resumed run goes elsewhere."""
+    config = changed(base, method=alternating, tsa=True)
+    whole = training(config, steps=3)
+    assert set(whole.optimizers) == {"", "heads", "features"}
+    moved = {phase: len(optimizer.state) for phase, optimizer in whole.optimizers.items()}
+    heads, extractor = (len([*part.parameters()]) for part in (whole.heads, whole.extractor))
+    assert moved == {"": heads + extractor, "heads": heads, "features": extractor}
+    torch.save(whole.state(), "state.pt")
+    ends = []
+    for forget in (False, True):
+        again = make_trainer(make_task(config))
+        state = torch.load("state.pt", weights_only=True)
+        if forget:
+            state["optimizers"]["heads"]["state"] = {}
+        again.load(state)
+        for _ in range(3):
+            again.step()
+        ends.append(tensors(again))
+    for _ in range(3):
+        whole.step()
+    assert same(tensors(whole), ends[0])
+    assert not same(tensors(whole), ends[1])
+
+
+def test_terms_that_ask_for_the_same_statistics_share_them_written_once(base, centred, monkeypatch):
+    made = training(changed(base, tsa=True, target_terms=("mi", centred), pull=2.0))
+    assert full_settings(made.config)["centred"] == {"pull": 2.0}
+    assert set(made.statistics.kept) == {"source-memory", "target-memory", "source-iterative"}
+    writes = []
+    write = FeatureMemory.write
+    monkeypatch.setattr(FeatureMemory, "write", lambda self, *rows: (writes.append(id(self)), write(self, *rows)))
+    values = made.step()
+    assert set(values) == {"tsa", "mi", "centred"}
+    memories = {domain: made.statistics.of(domain, "memory", 0) for domain in ("source", "target")}
+    assert sorted(writes) == sorted(map(id, memories.values()))
+    term = made.objective.target_terms[1]
+    assert isinstance(term, Centred)
+    assert term.seen[0] is memories["target"]
+    # TSA needs the covariance of the target, and gets it whoever else asks for the means alone.
+    alone = training(changed(base, target_terms=(centred,)))
+    assert alone.statistics.of("target", "memory", 0).second is None
+    assert memories["target"].second is not None
+
+
+def test_terms_of_one_name_cannot_be_told_apart(base, centred):
+    METHODS.register("centred")(Alternating)
     try:
-        config = replace(base, method="alternating", source_term="tsa", mi=True)
-        made = training(config)
-        seen = []
-        observe = made.source_term.observe
-        monkeypatch.setattr(made.source_term, "observe", lambda out: (seen.append(1), observe(out)))
-        values = made.step(describe=True)
-        assert {"tsa", "mi", "disagreement"} <= set(values)
-        assert len(seen) == 1
-        made.step()
-        assert len(seen) == 2
+        with pytest.raises(UserError, match="'centred'"):
+            changed(base, method="centred", target_terms=("centred",))
     finally:
-        del METHODS._things["alternating"]
+        METHODS.forget("centred")
+    with pytest.raises(UserError, match="centred, centred"):
+        changed(base, target_terms=("centred", "centred"))

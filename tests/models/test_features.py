@@ -16,7 +16,7 @@ from tsadapt.data.transforms import Framing, evaluation_transform
 from tsadapt.models import features
 from tsadapt.models.backbones import make_backbone
 from tsadapt.models.features import extract
-from tsadapt.runs.fit import fit
+from tsadapt.runs.fit import train_run
 
 
 def test_features_are_computed_once_and_resumed(frozen, monkeypatch):
@@ -61,9 +61,9 @@ def test_a_kill_among_the_features_costs_one_part(frozen, monkeypatch):
 
     monkeypatch.setattr(features, "_compute", dying)
     with pytest.raises(KeyboardInterrupt):
-        fit(frozen, Path("a"), quiet=True)
+        train_run(frozen, Path("a"), quiet=True)
     assert len([*Path("cache/features").rglob("*.npz")]) == 2
-    fit(frozen, Path("a"), quiet=True)
+    train_run(frozen, Path("a"), quiet=True)
     assert len(calls) == 3 + 3 + 5
 
 
@@ -90,7 +90,7 @@ def test_features_of_weights_in_a_file_train_to_the_same_bits(frozen, capsys):
 
 def test_two_rows_of_one_name_keep_their_own_predictions(frozen, capsys):
     Path("list.txt").write_text("".join(f"new/{name}\n" for name in sorted(os.listdir("new"))[:6] * 2))
-    out, _ = fit(frozen, Path("run"), quiet=True)
+    out, _ = train_run(frozen, Path("run"), quiet=True)
     assert main(["predict", str(out), "list.txt"]) == 0
     rows = capsys.readouterr().out.splitlines()[1:]
     assert rows[:6] == rows[6:]
@@ -145,7 +145,7 @@ def test_features_refuses_what_it_cannot_use(frozen, capsys):
     assert "ending in .npz" in capsys.readouterr().err
     Path("cache").write_text("in the way")
     assert main(["features", "new", *SEE, "--out", "f.npz"]) == 2
-    assert "Name another folder with TSADAPT_CACHE" in capsys.readouterr().err
+    assert "TSADAPT_CACHE" in capsys.readouterr().err
 
 
 @pytest.mark.skipif("TSADAPT_DATA" not in os.environ, reason="needs Office-Caltech-10 under TSADAPT_DATA")

@@ -1,20 +1,23 @@
 import pytest
 import torch
 from torch import nn
-from tsadapt.models.build import Architecture, build, network_for, network_names
-from tsadapt.models.digits import DIGIT_NETWORKS
 
 from tsadapt.errors import UserError
 from tsadapt.models.classifier import InputScaling
+from tsadapt.models.networks import NETWORKS, Architecture, build, network_for
 
 FEATURES = {"small-16": 64, "mcd-28": 100, "mcd-32": 2048, "lenet": 500, "dtn": 512}
 
 
-@pytest.mark.parametrize("name", DIGIT_NETWORKS)
+def test_every_network_of_images_is_here():
+    assert set(FEATURES) == {name for name in NETWORKS if NETWORKS[name].takes is not None}
+
+
+@pytest.mark.parametrize("name", FEATURES)
 def test_digit_networks(name):
-    network = DIGIT_NETWORKS[name]
+    takes = NETWORKS[name].takes
     model = build(Architecture(name, 10, 0))
-    x = torch.randint(256, (4, network.channels, network.size, network.size), dtype=torch.uint8)
+    x = torch.randint(256, (4, takes.channels, takes.size, takes.size), dtype=torch.uint8)
     features, logits = model(x)
     assert tuple(features.shape) == (4, FEATURES[name])
     assert tuple(logits.shape) == (4, 10)
@@ -37,9 +40,9 @@ def test_published_sizes():
 @pytest.mark.parametrize("name", ["small-16", "mcd-28", "mcd-32"])
 def test_pooling_before_relu_gives_the_bits_of_the_published_order(name):
     torch.manual_seed(0)
-    network = DIGIT_NETWORKS[name]
-    x = torch.randn(4, network.channels, network.size, network.size)
-    ours = [*network.make().backbone]
+    network = NETWORKS[name]
+    x = torch.randn(4, network.takes.channels, network.takes.size, network.takes.size)
+    ours = [*network.make(Architecture(name, 10, 0)).backbone]
     pools = [i for i, layer in enumerate(ours) if isinstance(layer, nn.MaxPool2d)]
     assert len(pools) == 2
     published = ours.copy()
@@ -92,4 +95,4 @@ def test_network_by_the_data(source, target, shapes, expected):
 def test_unknown_network():
     with pytest.raises(UserError, match="Did you mean 'lenet'"):
         build(Architecture("lenett", 10, 0))
-    assert "mlp" in network_names()
+    assert "mlp" in NETWORKS

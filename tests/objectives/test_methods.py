@@ -1,20 +1,25 @@
 """What each method's paper and code say of it: values and limiting cases."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
-from tsadapt.config import RunConfig
-from tsadapt.core import reversal_coefficient
-from tsadapt.objectives.methods import METHODS, Head, Outputs, Setting, View
+from tsadapt.core import certainty_weights, domain_loss, reversal_coefficient
+from tsadapt.objectives.base import METHODS, Context, Head, Outputs, View
 
 K, C, B = 6, 3, 5
 
 
-def setting(**changes):
-    return Setting(K, C, 8, RunConfig("s", "t", steps=1000, **changes))
+def context(dim=K, classes=C):
+    share = torch.full((classes,), 1 / classes)
+    return Context(dim, (dim, dim), tuple(map(str, range(classes))), (B, B), share, 1000, 8)
+
+
+def no_statistics(*_):
+    raise AssertionError("no method here reads class statistics")
 
 
 class Net(nn.Module):
@@ -39,12 +44,14 @@ def outputs(progress=0.5, heads=2, seed=0, grad=True):
         for i in range(heads)
     )
     source = View(f_s, torch.stack(z_s).mean(0), index, index % C)
-    return net, Outputs(source, View(f_t, torch.stack(z_t).mean(0), index), made, progress, net.classify)
+    return net, Outputs(
+        source, View(f_t, torch.stack(z_t).mean(0), index), made, progress, net.classify, no_statistics, torch.Generator
+    )
 
 
-def made(name, **changes):
+def made(name, **settings):
     torch.manual_seed(1)
-    return METHODS[name](setting(**changes))
+    return METHODS[name](context(), **settings)
 
 
 ADVERSARIAL = ["dann", "cdan", "cdan+e", "bsp", "bsp+dann", "jada"]
@@ -67,8 +74,6 @@ def test_the_features_go_against_the_discriminator(name):
     _, out = outputs(progress=0.3)
     (reversed_grad,) = torch.autograd.grad(method.losses(out)["domain"], out.source.features)
     d = method.discriminator(method.mapped(out)).split(B)
-    from tsadapt.core import domain_loss
-
     (plain,) = torch.autograd.grad(domain_loss(*d, *method.weights(out)), out.source.features)
     torch.testing.assert_close(reversed_grad, -reversal_coefficient(0.3) * plain)
     _, start = outputs(progress=0.0)
@@ -81,8 +86,8 @@ def test_the_features_go_against_the_discriminator(name):
 
 def test_reversal_by_iteration_does_not_depend_on_the_end():
     _, out = outputs(progress=1.0)
-    assert made("dann").reversal(out) == pytest.approx(0.9999, abs=1e-4)
-    assert made("dann", reversal="iteration").reversal(out) == pytest.approx(0.4621, abs=1e-4)  # 1000 steps
+    assert made("dann").alpha(out) == pytest.approx(0.9999, abs=1e-4)
+    assert made("dann", reversal="iteration").alpha(out) == pytest.approx(0.4621, abs=1e-4)  # 1000 steps
 
 
 def test_cdan_maps_predictions_as_constants():
@@ -95,8 +100,8 @@ def test_cdan_maps_predictions_as_constants():
 
 def test_cdan_takes_a_randomised_map_where_the_product_is_large():
     torch.manual_seed(0)
-    large = METHODS["cdan"](Setting(256, 17, 8, RunConfig("s", "t")))
-    small = METHODS["cdan"](Setting(256, 16, 8, RunConfig("s", "t")))
+    large = METHODS["cdan"](context(256, 17))
+    small = METHODS["cdan"](context(256, 16))
     assert (large.randomized, small.randomized) == (True, False)
     assert {"r_f", "r_g"} <= set(large.state_dict())  # kept over a restart
     assert not {"r_f", "r_g"} & {name for name, _ in large.named_parameters()}
@@ -109,11 +114,7 @@ def test_entropy_conditioning():
     _, out = outputs()
     assert weighted.losses(out)["domain"] != plain.losses(out)["domain"]
     z = torch.zeros(B, C)
-    even = Outputs(
-        View(out.source.features, z, out.source.index, out.source.labels),
-        View(out.target.features, z, out.target.index),
-        out.heads, 0.5, out.classify,
-    )  # fmt: skip
+    even = replace(out, source=replace(out.source, logits=z), target=replace(out.target, logits=z))
     torch.testing.assert_close(weighted.losses(even)["domain"], plain.losses(even)["domain"])  # equal entropies
 
 
@@ -126,8 +127,6 @@ def test_the_gradient_through_the_entropy_is_reversed_or_none():
     turned = made("cdan+e", entropy_grad="reversed").eval()
     w = net.heads[0].weight
     (grad,) = torch.autograd.grad(turned.losses(out)["domain"], w, retain_graph=True)
-    from tsadapt.core import certainty_weights, domain_loss
-
     d = turned.discriminator(turned.mapped(out)).split(B)
     straight = domain_loss(*d, certainty_weights(out.source.logits), certainty_weights(out.target.logits))
     (expected,) = torch.autograd.grad(straight, w)

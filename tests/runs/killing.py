@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tsadapt.training import trainer as loop
+from tsadapt.training.trainer import Trainer
 
 
 def weights(run: Path) -> bytes:
@@ -15,7 +15,7 @@ class Killed(BaseException):
 
 def kill_at(monkeypatch, step):
     """Die right after a step is made, before anything of it is written."""
-    made = loop.Training.step
+    made = Trainer.step
 
     def dying(self, describe=False):
         said = made(self, describe)
@@ -23,4 +23,4 @@ def kill_at(monkeypatch, step):
             raise Killed
         return said
 
-    monkeypatch.setattr(loop.Training, "step", dying)
+    monkeypatch.setattr(Trainer, "step", dying)

@@ -1,25 +1,30 @@
 """Held-out source rows, and the steps of a run that validators choose among."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.runs.conftest import write_task
+from tests.configs import changed
+from tests.tasks import write_task
 
 from tsadapt.cli import main
 from tsadapt.data.holdout import hold_out
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
-from tsadapt.runs.candidates import candidate_steps, predictions_file
-from tsadapt.runs.fit import Interrupted, fit, make_training
-from tsadapt.runs.model import load_model
+from tsadapt.runs.candidates import candidate_steps
+from tsadapt.runs.fit import Interrupted, train_run
+from tsadapt.runs.folder import RunFolder
+from tsadapt.runs.model import load
 from tsadapt.runs.records import read_records
 from tsadapt.selection.predictions import Predictions
 from tsadapt.training import setup as tasks
-from tsadapt.training.setup import make_task
+from tsadapt.training.setup import make_task, make_trainer
+
+
+def predictions_file(run, step):
+    return RunFolder(run).predictions_file(step)
 
 
 def read(run, step):
@@ -38,30 +43,30 @@ def test_hold_out_is_stratified_and_a_function_of_the_seed():
     assert sorted(train.tensor[:, 0].tolist() + held.tensor[:, 0].tolist()) == list(range(73))
     assert torch.equal(hold_out(domain, 0.1, seed=3)[1].tensor, held.tensor)
     assert not torch.equal(hold_out(domain, 0.1, seed=4)[1].tensor, held.tensor)
-    with pytest.raises(UserError, match="one row a class"):
+    with pytest.raises(UserError, match="one row per class"):
         hold_out(Domain("pets", torch.zeros(2, 1), torch.tensor([0, 1]), ("ant", "bee")), 0.1, seed=0)
 
 
 def test_held_out_rows_are_in_no_batch_and_in_no_memory(config):
-    task = make_task(replace(config, holdout=0.25))
+    task = make_task(changed(config, holdout=0.25))
     held = {tuple(row) for row in task.held.tensor.tolist()}
     assert len(task.source.train) + len(held) == 120
     assert task.source.test is task.held
-    training = make_training(task)
-    training.fill_memory()
-    assert training.source_term.source[0].features.shape[0] == len(task.source.train)
+    trainer = make_trainer(task)
+    trainer.fill_memory()
+    assert trainer.statistics.of("source", "memory", 0).features.shape[0] == len(task.source.train)
     for step in range(1, 30):
-        assert not held & {tuple(row) for row in training.batches.at(step).x_s.tolist()}
+        assert not held & {tuple(row) for row in trainer.batches.at(step).x_s.tolist()}
 
 
 def test_the_steps_of_candidates(config):
-    assert candidate_steps(replace(config, steps=24, candidates=1)) == [24]
-    assert candidate_steps(replace(config, steps=24, candidates=4)) == [6, 12, 18, 24]
-    assert candidate_steps(replace(config, steps=2, candidates=5)) == [1, 2]
+    assert candidate_steps(changed(config, steps=24, candidates=1)) == [24]
+    assert candidate_steps(changed(config, steps=24, candidates=4)) == [6, 12, 18, 24]
+    assert candidate_steps(changed(config, steps=2, candidates=5)) == [1, 2]
 
 
 def test_every_run_keeps_its_last_predictions(config):
-    run, metrics = fit(replace(config, holdout=0.2), quiet=True)
+    run, metrics = train_run(changed(config, holdout=0.2), quiet=True)
     p = read(run, 24)
     assert len(p.labels_v) == 24
     assert p.features_s.shape == (96, 8)
@@ -69,13 +74,13 @@ def test_every_run_keeps_its_last_predictions(config):
     assert p.weight.shape == (1, 3, 8)
     assert len(p.mixed.logits) == len(p.mixed.a) > 100
     assert "selected" not in metrics
-    without = read(fit(config, quiet=True)[0], 24)
+    without = read(train_run(config, quiet=True)[0], 24)
     assert len(without.labels_v) == 0
     assert np.array_equal(without.features_v.shape, (0, 8))
 
 
 def test_candidates_are_scored_selected_and_judged(config):
-    run, metrics = fit(replace(config, holdout=0.2, candidates=3), quiet=True)
+    run, metrics = train_run(changed(config, holdout=0.2, candidates=3), quiet=True)
     scores = read_records(run / "predictions" / "scores.jsonl")
     assert [line["step"] for line in scores] == [8, 16, 24]
     assert all(np.isfinite(line["dev"]) and "im" in line for line in scores)
@@ -85,25 +90,25 @@ def test_candidates_are_scored_selected_and_judged(config):
     selected = metrics["selected"]
     assert selected["target"]["accuracy"] == accuracies[str(selected["step"])]
     assert sorted(path.name for path in (run / "candidates").iterdir()) == ["step-000000008", "step-000000016"]
-    model = load_model(run, torch.device("cpu"), "selected").model
+    model = load(run, "selected").network
     with torch.no_grad():
         logits = model(torch.from_numpy(np.load("target.npz")["x"]).float())[1].numpy()
     assert np.allclose(logits, read(run, selected["step"]).logits_t, atol=1e-5)
     # They are no part of the training.
-    assert weights(run) == weights(fit(replace(config, holdout=0.2), quiet=True)[0])
+    assert weights(run) == weights(train_run(changed(config, holdout=0.2), quiet=True)[0])
 
 
 def test_a_stopped_run_makes_the_same_candidates(config, monkeypatch):
-    config = replace(config, candidates=4, holdout=0.2)
-    whole, metrics = fit(config, Path("whole"), quiet=True)
+    config = changed(config, candidates=4, holdout=0.2)
+    whole, metrics = train_run(config, Path("whole"), quiet=True)
 
-    def stop_at(training):
-        if training.at == 15:
+    def stop_at(trainer):
+        if trainer.at == 15:
             raise KeyboardInterrupt
 
     with pytest.raises((KeyboardInterrupt, Interrupted)):
-        fit(config, Path("parts"), quiet=True, watch=stop_at)
-    parts, again = fit(config, Path("parts"), quiet=True)
+        train_run(config, Path("parts"), quiet=True, watch=stop_at)
+    parts, again = train_run(config, Path("parts"), quiet=True)
     assert again == metrics
     for step in (6, 12, 18, 24):
         assert predictions_file(parts, step).read_bytes() == predictions_file(whole, step).read_bytes()
@@ -112,12 +117,12 @@ def test_a_stopped_run_makes_the_same_candidates(config, monkeypatch):
 
 
 def test_target_labels_change_nothing(config, tmp_path):
-    config = replace(config, candidates=3, holdout=0.2)
-    run, metrics = fit(config, Path("a"), quiet=True)
+    config = changed(config, candidates=3, holdout=0.2)
+    run, metrics = train_run(config, Path("a"), quiet=True)
     write_task(tmp_path, shuffle=True)
-    other, shuffled = fit(config, Path("b"), quiet=True)
+    other, shuffled = train_run(config, Path("b"), quiet=True)
     write_task(tmp_path, target_labels=False)
-    none, unlabelled = fit(config, Path("c"), quiet=True)
+    none, unlabelled = train_run(config, Path("c"), quiet=True)
     assert metrics["selected"]["step"] == shuffled["selected"]["step"] == unlabelled["selected"]["step"]
     assert metrics["oracle"] != shuffled["oracle"]
     assert "oracle" not in unlabelled
@@ -132,10 +137,10 @@ def test_a_target_with_a_test_part_of_its_own(config, monkeypatch):
 
     def with_test(name, columns=None):
         data = opened(name, columns)
-        return Dataset(data.train, data.train.keep(list(range(30)))) if name == "target.npz" else data
+        return Dataset(data.train, data.train.keep(list(range(30)))) if Path(name).name == "target.npz" else data
 
     monkeypatch.setattr(tasks, "open_dataset", with_test)
-    run, metrics = fit(replace(config, candidates=2), quiet=True)
+    run, metrics = train_run(changed(config, candidates=2), quiet=True)
     assert read(run, 12).logits_t.shape == (120, 3)
     assert metrics["last"]["target"]["rows"] == 30
     truth = np.load("target.npz")["y"]
@@ -147,17 +152,17 @@ def test_a_target_of_few_classes_has_a_selected_step_too(config, tmp_path):
     """Every step looks collapsed where a target has one of ten classes: the last one is taken, and it is said."""
     names = tuple("abcdefghij")
     write_task(tmp_path, n=200, names=names, target_labels=False, counts=[60] + [0] * 9)
-    run, metrics = fit(replace(config, candidates=3, steps=150, source_term="ce", mi=False), quiet=True)
+    run, metrics = train_run(changed(config, candidates=3, steps=150, source_term="ce", mi=False), quiet=True)
     assert metrics["selected"]["step"] == 150
     assert "last step" in metrics["selected"]["why"]
-    assert load_model(run, torch.device("cpu"), "selected")
+    assert load(run, "selected").metrics["selected"]["step"] == 150
 
 
 def test_runs_of_an_older_version_keep_their_names(config):
     """Settings that came later are no part of a hash while they are at their default."""
-    assert replace(config, holdout=0.0, candidates=1).hash() == config.hash()
-    assert replace(config, holdout=0.1).hash() != config.hash()
-    assert replace(config, candidates=2).hash() != config.hash()
+    assert changed(config, holdout=0.0, candidates=1).hash() == config.hash()
+    assert changed(config, holdout=0.1).hash() != config.hash()
+    assert changed(config, candidates=2).hash() != config.hash()
 
 
 def test_predict_with_the_selected_model(config, capsys):

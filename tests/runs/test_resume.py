@@ -1,19 +1,19 @@
 """A run that was stopped goes on to the same bits, and never from something else."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.runs.conftest import write_task
+from tests.configs import changed
 from tests.runs.killing import Killed, kill_at, weights
+from tests.tasks import write_task
 
 from tsadapt.errors import UserError
-from tsadapt.runs.fit import fit
-from tsadapt.training import trainer as loop
-from tsadapt.training.setup import make_task
+from tsadapt.runs.fit import train_run
+from tsadapt.training.setup import make_task, make_trainer
+from tsadapt.training.trainer import NotFiniteError
 
 TERMS = [
     {},
@@ -31,14 +31,14 @@ TERMS = [
 
 @pytest.mark.parametrize("change", TERMS, ids=str)
 def test_killed_and_resumed_ends_with_the_same_bits(config, change, monkeypatch, capsys):
-    config = replace(config, **change)
-    whole, _ = fit(config, Path("whole"), quiet=True)
+    config = changed(config, **change)
+    whole, _ = train_run(config, Path("whole"), quiet=True)
     with monkeypatch.context() as patch:
         kill_at(patch, 17)
         with pytest.raises(Killed):
-            fit(config, Path("again"), quiet=True)
+            train_run(config, Path("again"), quiet=True)
     capsys.readouterr()
-    again, metrics = fit(config, Path("again"), quiet=True)
+    again, metrics = train_run(config, Path("again"), quiet=True)
     assert "resumed at step 14" in capsys.readouterr().err
     assert weights(whole) == weights(again)
     assert (whole / "records.jsonl").read_bytes() == (again / "records.jsonl").read_bytes()
@@ -50,36 +50,36 @@ def test_killed_and_resumed_ends_with_the_same_bits(config, change, monkeypatch,
 
 @pytest.mark.parametrize("step", [3, 7, 23])
 def test_killed_early_on_a_checkpoint_or_late(config, step, monkeypatch):
-    whole, _ = fit(config, Path("whole"), quiet=True)
+    whole, _ = train_run(config, Path("whole"), quiet=True)
     with monkeypatch.context() as patch:
         kill_at(patch, step)
         with pytest.raises(Killed):
-            fit(config, Path("again"), quiet=True)
-    again, _ = fit(config, Path("again"), quiet=True)
+            train_run(config, Path("again"), quiet=True)
+    again, _ = train_run(config, Path("again"), quiet=True)
     assert weights(whole) == weights(again)
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", None])
 def test_a_damaged_checkpoint_is_passed_over(config, damage, monkeypatch, capsys):
-    whole, _ = fit(config, Path("whole"), quiet=True)
+    whole, _ = train_run(config, Path("whole"), quiet=True)
     with monkeypatch.context() as patch:
         kill_at(patch, 16)
         with pytest.raises(Killed):
-            fit(config, Path("again"), quiet=True)
+            train_run(config, Path("again"), quiet=True)
     newest = Path("again/checkpoints/step-000000014.pt")
     data = newest.read_bytes()
     newest.write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if damage is None else damage)
-    again, _ = fit(config, Path("again"), quiet=True)
+    again, _ = train_run(config, Path("again"), quiet=True)
     said = capsys.readouterr().err
-    assert "damaged checkpoint passed over" in said
+    assert "damaged checkpoint skipped" in said
     assert "resumed at step 7" in said
     assert weights(whole) == weights(again)
 
 
 def test_done_runs_are_not_done_again(config, capsys):
-    fit(config, Path("a"), quiet=True)
+    train_run(config, Path("a"), quiet=True)
     before = weights(Path("a"))
-    _, metrics = fit(config, Path("a"), quiet=True)
+    _, metrics = train_run(config, Path("a"), quiet=True)
     assert "done already" in capsys.readouterr().err
     assert metrics["last"]["step"] == 24
     assert weights(Path("a")) == before
@@ -89,94 +89,92 @@ def test_changed_data_is_noticed_on_resume(config, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         kill_at(patch, 9)
         with pytest.raises(Killed):
-            fit(config, Path("a"), quiet=True)
+            train_run(config, Path("a"), quiet=True)
     write_task(tmp_path, seed=5)
     with pytest.raises(
         UserError, match="a holds a run of other data: the source and the target changed since it began"
     ):
-        fit(config, Path("a"), quiet=True)
+        train_run(config, Path("a"), quiet=True)
     write_task(tmp_path, target_labels=False)  # the target's labels are no part of it
-    fit(config, Path("a"), quiet=True)
+    train_run(config, Path("a"), quiet=True)
 
 
 def test_a_done_run_of_other_data_is_not_returned(config, tmp_path):
-    _, before = fit(config, Path("a"), quiet=True)
+    _, before = train_run(config, Path("a"), quiet=True)
     write_task(tmp_path, shuffle=True)  # the target's labels only judge: judged again, and not trained again
     weights_before = weights(Path("a"))
-    _, after = fit(config, Path("a"), quiet=True)
+    _, after = train_run(config, Path("a"), quiet=True)
     assert after["last"]["target"]["accuracy"] != before["last"]["target"]["accuracy"]
     assert weights(Path("a")) == weights_before
     write_task(tmp_path, seed=3)
     with pytest.raises(UserError, match="the source and the target changed"):
-        fit(config, Path("a"), quiet=True)
-    fit(config, Path("a"), quiet=True, overwrite=True)
+        train_run(config, Path("a"), quiet=True)
+    train_run(config, Path("a"), quiet=True, overwrite=True)
     assert weights(Path("a")) != weights_before
 
 
 def test_changed_source_labels_or_prior_are_noticed(config):
     Path("p.json").write_text('{"ant": 1, "bee": 1, "cow": 2}')
-    config = replace(config, class_prior="p.json")
-    fit(config, Path("a"), quiet=True)
+    train_run(changed(config, class_prior="p.json"), Path("a"), quiet=True)
     Path("p.json").write_text('{"ant": 2, "bee": 1, "cow": 2}')
-    with pytest.raises(UserError, match="the class prior changed"):
-        fit(config, Path("a"), quiet=True)
-    Path("p.json").write_text('{"ant": 1, "bee": 1, "cow": 2}')
+    with pytest.raises(UserError, match=r"another config: mi\.class_prior .*'ant': 1.*'ant': 2"):
+        train_run(changed(config, class_prior="p.json"), Path("a"), quiet=True)
+    config = changed(config, class_prior={"ant": 1, "bee": 1, "cow": 2})  # the file's content is what counts
+    train_run(config, Path("a"), quiet=True)
     data = np.load("source.npz")
     np.savez("source.npz", x=data["x"], y=data["y"][::-1], classes=data["classes"])
     with pytest.raises(UserError, match="the source changed"):
-        fit(config, Path("a"), quiet=True)
+        train_run(config, Path("a"), quiet=True)
 
 
 def test_overwriting_the_same_run_resumes_it(config, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         kill_at(patch, 9)
         with pytest.raises(Killed):
-            fit(config, Path("a"), quiet=True, overwrite=True)
-    fit(config, Path("a"), quiet=True, overwrite=True)
+            train_run(config, Path("a"), quiet=True, overwrite=True)
+    train_run(config, Path("a"), quiet=True, overwrite=True)
     assert "resumed at step 7" in capsys.readouterr().err
 
 
 def test_when_all_checkpoints_are_damaged_it_starts_anew(config, monkeypatch, capsys):
-    whole, _ = fit(config, Path("whole"), quiet=True)
+    whole, _ = train_run(config, Path("whole"), quiet=True)
     with monkeypatch.context() as patch:
         kill_at(patch, 16)
         with pytest.raises(Killed):
-            fit(config, Path("again"), quiet=True)
+            train_run(config, Path("again"), quiet=True)
     for path in Path("again/checkpoints").iterdir():
         path.write_bytes(b"x")
-    again, _ = fit(config, Path("again"), quiet=True)
-    assert capsys.readouterr().err.count("damaged checkpoint passed over") == 2
+    again, _ = train_run(config, Path("again"), quiet=True)
+    assert capsys.readouterr().err.count("damaged checkpoint skipped") == 2
     assert weights(whole) == weights(again)
 
 
 def test_broken_weights_are_never_saved(config):
     with pytest.raises(UserError, match=r"not finite|is nan at step"):
-        fit(replace(config, steps=1, lr=1e38, source_term="ce", mi=False), Path("a"), quiet=True)
+        train_run(changed(config, steps=1, lr=1e38, source_term="ce", mi=False), Path("a"), quiet=True)
     assert not Path("a/model").exists()
     assert not Path("a/metrics.json").exists()
 
 
 def test_checkpoints_never_hold_broken_weights(config):
-    from tsadapt.runs.fit import make_training
-
-    training = make_training(make_task(config))
-    training.step()
+    trainer = make_trainer(make_task(config))
+    trainer.step()
     with torch.no_grad():
-        training.model.head.weight[0, 0] = float("nan")
-    with pytest.raises(loop.NotFiniteError, match=r"weights heads\.0\.weight"):
-        training.state()
+        trainer.model.head.weight[0, 0] = float("nan")
+    with pytest.raises(NotFiniteError, match=r"weights heads\.0\.weight"):
+        trainer.state()
 
 
 def test_dropout_draws_the_same_after_a_restart(config, monkeypatch):
     rng = np.random.default_rng(0)
     for name in ("source", "target"):
         np.savez(f"{name}.npz", x=rng.integers(0, 256, (20, 28, 28), dtype=np.uint8), y=np.arange(20) % 2)
-    config = replace(config, network="lenet", bottleneck=None, steps=5, batch_size=8, checkpoint_every=2)
-    whole, _ = fit(config, Path("whole"), quiet=True)
+    config = changed(config, network="lenet", bottleneck=None, steps=5, batch_size=8, checkpoint_every=2)
+    whole, _ = train_run(config, Path("whole"), quiet=True)
     with monkeypatch.context() as patch:
         kill_at(patch, 3)
         with pytest.raises(Killed):
-            fit(config, Path("again"), quiet=True)
+            train_run(config, Path("again"), quiet=True)
     torch.manual_seed(99)  # as a new process would have it
-    again, _ = fit(config, Path("again"), quiet=True)
+    again, _ = train_run(config, Path("again"), quiet=True)
     assert weights(whole) == weights(again)

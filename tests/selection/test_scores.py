@@ -224,7 +224,7 @@ def test_a_validator_of_a_third_party(monkeypatch):
             return rows
 
     monkeypatch.setattr(validators.VALIDATORS, "_things", dict(validators.VALIDATORS._things))
-    monkeypatch.setattr(validators.VALIDATORS, "_looked_outside", False)
+    monkeypatch.setattr(validators.VALIDATORS, "_complete", False)
     monkeypatch.setattr(registry, "entry_points", lambda group: [Entry()] if group == "tsadapt.validator" else [])
     assert VALIDATORS["rows"].scores([BALANCED]).tolist() == [20]
     assert VALIDATORS["rows"](BALANCED) == 20

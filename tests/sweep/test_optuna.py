@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.sweep.conftest import SHORT, choice
+from tests.sweep.words import SHORT, choice
 
 from tsadapt.cli import main
 from tsadapt.sweep import search
@@ -20,7 +20,7 @@ def test_optuna_searches_and_resumes(here, capsys):
     more = {path.name for path in Path("s/runs").iterdir()}
     assert runs < more
     assert len(more) == 4
-    assert set(choice("s")["overrides"]) <= {"lambda0", "steps", "method", "source_term", "mi", "term_weight"}
+    assert set(choice("s")["overrides"]) <= {"lambda0", "steps", "method", "source_term", "target_terms", "term_weight"}
     assert main([*OPTUNA, "--grid", "lambda0=0.1,0.2", "--trials", "1"]) == 0  # other axes are another study
 
 

@@ -10,6 +10,7 @@ def test_axes():
     assert parse_axis("mi=true,false") == ("mi", (True, False))
     assert parse_axis("method=dann,cdan+e") == ("method", ("dann", "cdan+e"))
     assert parse_axis("steps=10,20") == ("steps", (10, 20))
+    assert parse_axis("target-term=mi,") == ("target_terms", (("mi",), ()))
     assert parse_axis("lr=0.001..0.1:log") == ("lr", Range(0.001, 0.1, True))
     assert grid({"a": (1, 2), "b": (3, 4)}) == [{"a": 1, "b": 3}, {"a": 1, "b": 4}, {"a": 2, "b": 3}, {"a": 2, "b": 4}]
 
@@ -22,7 +23,8 @@ def test_axes():
         ("lambda0=big", "lambda0 is 'big', expected a number"),
         ("beta=0.1,0.1", "twice"),
         ("lr=1..0.1", "expected a range"),
-        ("lr=0..1:log", "above zero"),
+        ("lambda0=0..1:log", "above zero"),
+        ("lr=0..1", "lr is 0.0, expected more than zero"),
         ("source=a,b", "Unknown setting 'source'"),
     ],
 )

@@ -8,18 +8,18 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.sweep.conftest import SWEEP, choice
+from tests.configs import run_config
+from tests.sweep.words import SWEEP, choice
 
 from tsadapt.cli import main
-from tsadapt.config import RunConfig
 from tsadapt.errors import UserError
-from tsadapt.runs.folder import held
+from tsadapt.runs.folder import RunFolder
 from tsadapt.sweep.plan import Planned
 from tsadapt.sweep.runner import run_all
 
 
 def test_a_process_that_dies_is_reported_and_the_rest_go_on(here):
-    base = RunConfig("source.npz", "target.npz", steps=5, batch_size=16, bottleneck=8, device="cpu")
+    base = run_config("source.npz", "target.npz", steps=5, batch_size=16, bottleneck=8, device="cpu")
     planned = [Planned.of(base, {"seed": seed}, Path("s")) for seed in range(3)]
     # The second one's log is a pipe that nobody reads: its process waits there until it is killed.
     log = Path("s/logs") / f"{planned[1].out.name}.txt"
@@ -80,7 +80,7 @@ def stopped(words, begun, done=1, number=signal.SIGINT):
     process.send_signal(number)
     err = process.communicate(timeout=60)[1]
     assert process.returncode == 130, err
-    assert "the same command goes on" in err
+    assert "run the same command to resume" in err
     assert "Traceback" not in err
     return err
 
@@ -106,7 +106,7 @@ def test_runs_save_and_end_when_their_parent_is_killed(here):
     assert len(unfinished) == 2
     for path in unfinished:
         while time.monotonic() < deadline:
-            with contextlib.suppress(UserError), held(path):
+            with contextlib.suppress(UserError), RunFolder(path).lock():
                 break
             time.sleep(0.1)
         else:

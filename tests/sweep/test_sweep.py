@@ -1,16 +1,18 @@
 import csv
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.runs.conftest import write_task
-from tests.sweep.conftest import SHORT, SWEEP, choice
+from tests.sweep.words import SHORT, SWEEP, choice
+from tests.tasks import write_task
 
 from tsadapt.cli import main
 from tsadapt.errors import UserError
+from tsadapt.runs.folder import RunFolder
+from tsadapt.runs.model import load
+from tsadapt.selection.predictions import Predictions
 
 
 def test_sweep_chooses_writes_and_is_not_done_twice(here, capsys):
@@ -19,7 +21,7 @@ def test_sweep_chooses_writes_and_is_not_done_twice(here, capsys):
     assert "5 candidates by consensus" in out
     assert "oracle" in out
     made = choice("s")
-    assert set(made["overrides"]) in ({"lambda0", "beta"}, {"method", "source_term", "mi", "term_weight"})
+    assert set(made["overrides"]) in ({"lambda0", "beta"}, {"method", "source_term", "target_terms", "term_weight"})
     rows = list(csv.DictReader(Path("s/scores.csv").read_text().splitlines()))
     assert len(rows) == 5
     assert sum(row["chosen"] == "yes" for row in rows) == 1
@@ -48,16 +50,13 @@ def test_the_holdout_is_a_tenth_and_tsa_is_what_is_swept(here):
     assert sorted(text.count('source_term = "tsa"') for text in texts) == [0, 1]
 
 
-def test_the_choice_is_the_same_with_labels_without_and_with_shuffled_ones(here, tmp_path):
+def test_the_choice_is_the_same_with_labels_without_and_with_shuffled_ones(here):
     found = []
     for name, how in (("with", {}), ("without", {"target_labels": False}), ("shuffled", {"shuffle": True})):
-        folder = tmp_path / name
-        folder.mkdir()
-        write_task(folder, **how)
-        os.chdir(folder)
-        assert main([*SWEEP, "--out", "s"]) == 0
-        found.append((Path("s/choice.json").read_bytes(), Path("s/scores.csv").read_bytes()))
-        assert Path("s/oracle.json").exists() == (name != "without")
+        write_task(here, **how)
+        assert main([*SWEEP, "--out", name]) == 0
+        found.append((Path(name, "choice.json").read_bytes(), Path(name, "scores.csv").read_bytes()))
+        assert Path(name, "oracle.json").exists() == (name != "without")
     assert found[0] == found[1] == found[2]
 
 
@@ -86,22 +85,25 @@ def test_a_failed_candidate_is_reported_and_the_rest_go_on(here, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["sweep", "nowhere.npz", "target.npz"], "No file at nowhere.npz"),
+        (["sweep", "nowhere.npz", "target.npz"], "nowhere.npz does not exist"),
         (["sweep", "source.npz"], "sweep needs a SOURCE and a TARGET"),
         (["sweep", "source.npz", "target.npz", "--by", "entrpy"], "Did you mean 'entropy'"),
         (["sweep", "source.npz", "target.npz", "--jobs", "0"], "from 1 on"),
-        (["sweep", "source.npz", "target.npz", "--grid", "lr=0.1..1"], "lr has a range"),
+        (["sweep", "source.npz", "target.npz", "--grid", "lr=0.1..1"], "lr is a range"),
         (["sweep", "source.npz", "target.npz", "--grid", "lambda0=-1"], "lambda0 is -1.0, expected zero or more"),
         (["sweep", "source.npz", "target.npz", "--out", "full"], "holds no sweep"),
         (["sweep", "source.npz", "target.npz", "--holdout", "0.9"], "holdout is 0.9"),
         (["sweep", "source.npz", "target.npz", "--grid", "method=dan,dann"], "Unknown method 'dan'"),
         (["sweep", "source.npz", "target.npz", "--grid", "lr=0.1", "--grid", "lr=0.2"], "lr twice"),
-        (["sweep", "source.npz", "target.npz", "--no-mi", "--tsa", "--grid", "beta=0.1,0.2"], "nothing uses it"),
+        (
+            ["sweep", "source.npz", "target.npz", "--no-mi", "--tsa", "--grid", "beta=0.1,0.2"],
+            "no term of these runs has such a setting",
+        ),
         (["sweep", "source.npz", "target.npz", "--search", "grid", "--trials", "3"], "leave out --trials"),
         (["sweep", "source.npz", "target.npz", "--storage", "x"], "add --search optuna"),
         (["select"], "select needs runs"),
         (["select", "nowhere"], "No run at nowhere"),
-        (["select", "full"], "it holds no run"),
+        (["select", "full"], "it contains no run"),
     ],
 )
 def test_mistakes_get_one_line(here, capsys, words, message):
@@ -140,9 +142,6 @@ def test_overwrite_after_the_data_changed(here, capsys):
 
 def test_the_chosen_step_is_what_predicts(here):
     """With several candidates a run, the model of the chosen step is loaded, whichever it is."""
-    from tsadapt.runs.model import load_model
-    from tsadapt.selection.predictions import Predictions
-
     words = [*SWEEP[:3], "--grid", "lambda0=0.1", *SHORT, "--candidates", "4", "--out", "s"]
     assert main(words) == 0
     x = torch.from_numpy(np.load("target.npz")["x"]).float()
@@ -150,19 +149,22 @@ def test_the_chosen_step_is_what_predicts(here):
     for step in (6, 12, 18, 24):
         Path("s/choice.json").write_text(json.dumps({"run": f"runs/{run.name}", "step": step}))
         with torch.no_grad():
-            logits = load_model(Path("s"), torch.device("cpu")).model(x)[1].numpy()
-        expected = Predictions.read(run / "predictions" / f"step-{step:09d}.npz").logits_t
+            logits = load("s").network(x)[1].numpy()
+        expected = Predictions.read(RunFolder(run).predictions_file(step)).logits_t
         assert np.allclose(logits, expected, atol=1e-5)
     Path("s/choice.json").write_text("{}")
-    with pytest.raises(UserError, match="not what tsadapt writes"):
-        load_model(Path("s"), torch.device("cpu"))
+    with pytest.raises(UserError, match="not written by tsadapt"):
+        load("s")
 
 
 def test_a_folder_of_another_task_is_refused(here, capsys):
     assert main([*SWEEP[:3], "--grid", "lambda0=0.1", *SHORT, "--out", "s"]) == 0
     before = Path("s/choice.json").read_bytes()
     assert main(["sweep", "target.npz", "source.npz", "--grid", "lambda0=0.1", *SHORT, "--out", "s"]) == 2
-    assert "holds a sweep of source.npz → target.npz" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert str(here / "source.npz") in said
+    assert str(here / "target.npz") in said
+    assert "choose another --out" in said
     assert Path("s/choice.json").read_bytes() == before
 
 
@@ -173,7 +175,7 @@ def test_select_names_what_is_not_ready(here, capsys):
     capsys.readouterr()
     assert main(["select", "s"]) == 0
     captured = capsys.readouterr()
-    assert "1 run of s not brought to an end" in captured.err
+    assert "1 run of s did not finish" in captured.err
     assert "1 candidate by consensus" in captured.out
     assert "there is no other candidate" in captured.out
 
@@ -182,5 +184,5 @@ def test_select_refuses_a_runs_folder_for_its_choice(here, capsys):
     for seed in ("1", "2"):
         assert main(["fit", "source.npz", "target.npz", "--out", f"r{seed}", "--seed", seed, *SHORT]) == 0
     assert main(["select", "r1", "r2", "--out", "r1"]) == 2
-    assert "is the folder of a run" in capsys.readouterr().err
+    assert "r1 is a run folder" in capsys.readouterr().err
     assert not Path("r1/choice.json").exists()

@@ -62,14 +62,15 @@ class Sweep(Fit):
 
     def __call__(self) -> int:
         """Train, choose, and say what was chosen."""
-        base = self.to_config()
         from tsadapt.objectives.objective import uses
         from tsadapt.report.selection import print_choice
         from tsadapt.runs.folder import RunFolder, SweepFolder
         from tsadapt.selection.select import check_selector, choose
         from tsadapt.sweep.choice import read_candidates, reference_among, write_choice
         from tsadapt.sweep.plan import PAPER_GRID, SOURCE_ONLY, Planned, parse_axes
+        from tsadapt.training.setup import one_spelling
 
+        base = one_spelling(self.to_config())
         check_selector(self.by)
         self._check_flags()
         given = self.grid or tuple(text for text in PAPER_GRID if uses(base, text.partition("=")[0]))

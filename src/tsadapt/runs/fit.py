@@ -12,8 +12,6 @@ import torch
 
 from tsadapt.config import RunConfig
 from tsadapt.data.in_memory import as_dataset, dataset_name
-from tsadapt.data.open import canonical_name
-from tsadapt.data.paths import absolute_path
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
 from tsadapt.files import number
@@ -29,7 +27,7 @@ from tsadapt.runs.records import Records
 from tsadapt.selection.density import proxy_a_distance
 from tsadapt.selection.select import CONSENSUS
 from tsadapt.training.runtime import Stop, keep_freed_memory, stop_signals
-from tsadapt.training.setup import Task, make_task, make_trainer
+from tsadapt.training.setup import Task, make_task, make_trainer, one_spelling
 from tsadapt.training.trainer import NotFiniteError, Trainer
 
 __all__ = ["Interrupted", "fit", "train_run", "versions"]
@@ -87,7 +85,7 @@ def train_run(
     `watch` is called with the trainer after every logged step, and must leave it as it is. `keep_memory` writes the
     memory of both domains into the folder, also of a run that is done. `data` are datasets in memory.
     """
-    config = with_settings(config, **_one_spelling(config))
+    config = one_spelling(config)
     if keep_memory and not _has_memory(config):
         raise UserError(NONE)
     if out is not None:
@@ -200,14 +198,6 @@ def _headline(task: Task) -> str:
     return f"{rows}, {len(task.classes)} classes, network {network}, {objective}, {config.steps} steps"
 
 
-def _one_spelling(config: RunConfig) -> dict[str, Any]:
-    """Relative and absolute spellings of the same files are one config."""
-    found = {"source": canonical_name(config.source), "target": canonical_name(config.target)}
-    if config.weights not in (None, "none"):
-        found["weights"] = str(absolute_path(str(config.weights)))
-    return found
-
-
 def _has_memory(config: RunConfig) -> bool:
     return any(values.get("estimator") == "memory" for values in full_settings(config).values())
 
@@ -283,7 +273,7 @@ def _manifest(task: Task) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for role, dataset in (("source", task.source), ("target", task.target)):
         train, test = dataset.train, dataset.test
-        rows = {"name": train.name, "split": train.split, "rows": len(train)}
+        rows = {"split": train.split, "rows": len(train)}  # the name is the config's, here it varies with the folder
         data[role] = {**rows, "train": train.fingerprint(), "test": test.fingerprint()}
     data["source"]["labels"] = task.source.train.label_fingerprint()
     if task.preprocessing is not None:

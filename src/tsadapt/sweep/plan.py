@@ -12,6 +12,7 @@ from tsadapt.config import RunConfig
 from tsadapt.errors import UserError, unknown
 from tsadapt.objectives.objective import all_settings, with_settings
 from tsadapt.runs.folder import RunFolder, SweepFolder
+from tsadapt.training.setup import one_spelling
 
 __all__ = [
     "PAPER_GRID",
@@ -139,7 +140,7 @@ class Planned:
     def of(cls, base: RunConfig, overrides: dict[str, Any], folder: Path) -> "Planned":
         """A run of a sweep in `folder`; its own folder there is named by the hash of its config."""
         try:
-            config = with_settings(base, **overrides)
+            config = one_spelling(with_settings(base, **overrides))
         except UserError as error:
             raise UserError(f"--grid: {error}") from error
         return cls(overrides, config, SweepFolder(folder).run(config).path)

@@ -11,7 +11,8 @@ from tsadapt.data.doctor import quick_findings
 from tsadapt.data.holdout import draw_share, hold_out
 from tsadapt.data.image_loader import Views, workers_here
 from tsadapt.data.loader import mixed
-from tsadapt.data.open import open_dataset
+from tsadapt.data.open import canonical_name, open_dataset
+from tsadapt.data.paths import absolute_path
 from tsadapt.data.transforms import Framing, evaluation_transform, training_transform
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
@@ -23,7 +24,7 @@ from tsadapt.objectives.objective import check_objective, term_classes, with_set
 from tsadapt.training.runtime import pick_device
 from tsadapt.training.trainer import Trainer
 
-__all__ = ["Task", "check_choices", "make_task", "make_trainer"]
+__all__ = ["Task", "check_choices", "make_task", "make_trainer", "one_spelling"]
 
 DEFAULT_BACKBONE = "resnet50"
 """The paper's for photographs."""
@@ -57,6 +58,15 @@ class Task:
             2 * framing.resize,
             workers_here(self.config.workers, len(self.source.train) + len(self.target.train)),
         )
+
+
+def one_spelling(config: RunConfig) -> RunConfig:
+    """The config with absolute paths: relative and absolute spellings of the same files are one run."""
+    weights = config.weights
+    if weights not in (None, "none"):
+        weights = str(absolute_path(str(weights)))
+    source, target = canonical_name(config.source), canonical_name(config.target)
+    return with_settings(config, source=source, target=target, weights=weights)
 
 
 def make_task(
