@@ -49,7 +49,7 @@ def ours(data: str, steps: int, batch: int, threads: int) -> dict[str, float]:
     scaled = StandardScaler().fit_transform(x_s)
     adapters = {
         "source-only": DomainAdaptationClassifier(**how),
-        "+MI": DomainAdaptationClassifier(mi=True, **how),
+        "+MI": DomainAdaptationClassifier(target_terms=("mi",), **how),
         "TSAClassifier": TSAClassifier(**how),
     }
     adapters["TSAClassifier"].fit(x_s[:200], y_s[:200], X_target=x_t[:200])  # everything imported and warm

@@ -16,18 +16,21 @@ import tempfile
 import time
 from pathlib import Path
 
+from tsadapt.runs.folder import RunFolder
+
 WORDS = ["digits:uci", "digits:mnist-5k", "--tsa", "--steps", "300", "--checkpoint-every", "25", "--device", "cpu"]
 
 
 def start(out: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tsadapt.cli", "fit", *WORDS, "--out", str(out)]
+    command = [sys.executable, "-m", "tsadapt", "fit", *WORDS, "--out", str(out)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def digest(out: Path) -> str:
     """The model's weights and the records, as one hash."""
-    files = [out / "model" / "model.safetensors", out / "records.jsonl"]
+    run = RunFolder(out)
+    files = [run.model.weights, run.records_file]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

@@ -5,8 +5,8 @@ python -m benchmarks.loop
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -14,23 +14,23 @@ from torch.nn import functional as F
 from benchmarks.measure import Step, interleave, versions
 from tsadapt.config import RunConfig
 from tsadapt.core import TSALoss
-from tsadapt.models.build import build
+from tsadapt.models.networks import build
+from tsadapt.objectives.objective import with_settings
 from tsadapt.training.setup import Task, make_task
-from tsadapt.training.trainer import Training
+from tsadapt.training.trainer import Trainer
 
 OUT = Path("paper/results/benchmarks/loop.json")
 
-KINDS = {"source-only": ("ce", False), "tsa": ("tsa", True)}
+KINDS: dict[str, dict[str, Any]] = {"source-only": {}, "tsa": {"tsa": True}}
 MANY = 1_000_000
 
 
 def ours(task: Task, kind: str) -> Step:
-    """A step of the engine, with what a run does at every step (and logs at every fiftieth)."""
-    term, mi = KINDS[kind]
-    config = replace(task.config, source_term=term, mi=mi, steps=MANY)  # type: ignore[arg-type]
-    training = Training(config, build(task.architecture), task.source.train, task.target.train.unlabelled())
-    training.fill_memory()
-    return lambda: training.step(describe=training.at % config.log_every == 0)
+    """A step of the trainer, with what a run does at every step (and logs at every fiftieth)."""
+    config = with_settings(task.config, steps=MANY, **KINDS[kind])
+    trainer = Trainer(config, build(task.architecture), task.source.train, task.target.train.unlabelled())
+    trainer.fill_memory()
+    return lambda: trainer.step(describe=trainer.at % config.log_every == 0)
 
 
 def plain(task: Task, kind: str) -> Step:
@@ -39,7 +39,7 @@ def plain(task: Task, kind: str) -> Step:
     source, target, c = task.source.train, task.target.train, task.config
     assert source.y is not None
     y, batch = source.y, c.batch_size or 1
-    tsa = TSALoss(model.classes, model.dim, len(source), len(target), c.lambda0, c.beta)
+    tsa = TSALoss(model.classes, model.dim, len(source), len(target))
     for memory in (tsa.source, tsa.target):
         memory.write(torch.arange(memory.size), torch.randn(memory.size, model.dim), torch.randint(10, (memory.size,)))
     optimizer = torch.optim.SGD(

@@ -10,7 +10,6 @@ Every registered method, plain and with TSA and MI, on 1,280-d features (bottlen
 import argparse
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,14 @@ import torch
 
 from benchmarks.measure import Step, interleave, versions
 from tsadapt.config import RunConfig
-from tsadapt.objectives.methods import METHODS
+from tsadapt.objectives.base import METHODS
+from tsadapt.objectives.objective import with_settings
 from tsadapt.report.tables import fill
-from tsadapt.runs.fit import make_training
-from tsadapt.training.setup import make_task
+from tsadapt.training.setup import make_task, make_trainer
 
 COMMAND = "python -m benchmarks.methods"
 PAGE = Path("docs/methods.md")
-VARIANTS: dict[str, dict[str, Any]] = {"plain": {}, "+TSA": {"source_term": "tsa", "mi": True}}
+VARIANTS: dict[str, dict[str, Any]] = {"plain": {}, "+TSA": {"tsa": True}}
 
 
 def vectors(folder: Path) -> RunConfig:
@@ -42,10 +41,10 @@ def steps(base: RunConfig) -> dict[str, Step]:
     made: dict[str, Step] = {}
     for name in ("source-only", *(name for name in METHODS if name != "source-only")):
         for variant, change in VARIANTS.items():
-            config = replace(base, method=name, steps=100_000, device="cpu", **change)
-            training = make_training(make_task(config))
-            training.fill_memory()
-            made[f"{name} {variant}"] = training.step
+            config = with_settings(base, method=name, steps=100_000, device="cpu", **change)
+            trainer = make_trainer(make_task(config))
+            trainer.fill_memory()
+            made[f"{name} {variant}"] = trainer.step
     return made
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import versions
+from tsadapt.runs.folder import RunFolder
 
 SOURCE, TARGET = "office-caltech:amazon", "office-caltech:webcam"
 DOMAINS = ("amazon", "caltech10", "dslr", "webcam")
@@ -35,7 +36,7 @@ def weights() -> Path:
 def start(work: Path, *words: str) -> "subprocess.Popen[str]":
     """A tsadapt command with the features kept in `work`."""
     environment = {**os.environ, "TSADAPT_CACHE": str(work / "cache")}
-    command = [sys.executable, "-m", "tsadapt.cli", *words]
+    command = [sys.executable, "-m", "tsadapt", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
@@ -50,7 +51,7 @@ def run(work: Path, *words: str) -> tuple[float, str]:
 
 
 def accuracy(out: Path) -> float:
-    target = json.loads((out / "metrics.json").read_text(encoding="utf-8"))["last"]["target"]
+    target = RunFolder(out).metrics["last"]["target"]
     return round(100 * float(target["accuracy"]), 2)
 
 
@@ -93,6 +94,11 @@ def doctor(work: Path) -> dict[str, Any]:
     return {"images": 2533, "seconds": round(seconds, 1)}
 
 
+def digests(out: Path) -> list[bytes]:
+    run = RunFolder(out)
+    return [path.read_bytes() for path in (run.model.weights, run.records_file, run.metrics_file)]
+
+
 def trained(work: Path) -> dict[str, Any]:
     """Every weight trained; once in one go, once killed in the middle."""
     see = ["--backbone", BACKBONE, "--weights", str(weights()), "--no-freeze-backbone", "--image-size", str(SIZE)]
@@ -102,16 +108,15 @@ def trained(work: Path) -> dict[str, Any]:
         whole, killed = work / "trained" / name, work / "trained" / f"{name}-killed"
         command = ["fit", SOURCE, TARGET, *see, *words, "--quiet", "--out"]
         seconds, _ = run(work, *command, str(whole))
-        mark = killed / "checkpoints"
-        if not (killed / "metrics.json").exists() and not any(mark.glob("*.pt")):
+        mark = RunFolder(killed).checkpoints
+        if not RunFolder(killed).done and not any(mark.glob("*.pt")):
             process = start(work, *command, str(killed))
             while not any(mark.glob("step-000000150.pt")) and process.poll() is None:
                 time.sleep(0.5)
             process.send_signal(signal.SIGKILL)
             process.communicate()
         _, said = run(work, *command, str(killed))
-        files = ("model/model.safetensors", "records.jsonl", "metrics.json")
-        same = all((whole / f).read_bytes() == (killed / f).read_bytes() for f in files)
+        same = digests(whole) == digests(killed)
         resumed = re.search(r"resumed at step \d+", said)
         result[name] = {
             "command_seconds": round(seconds, 1),

@@ -1,11 +1,9 @@
-"""You have embeddings: a table of features with labels, and another one, from elsewhere, without.
+"""Adapt embeddings: a table of labelled features, and another one, from elsewhere, without labels.
 
     python examples/embeddings.py
 
-Here the "embeddings" are the pixels of real digits at 8×8: UCI's, with labels, and MNIST's, whose labels only judge.
+The "embeddings" here are pixels of real digits at 8×8: UCI's with labels, and MNIST's, whose labels only judge.
 """
-
-import warnings
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -21,33 +19,25 @@ def pixels(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Digits as vectors of 64 numbers, and their labels."""
     domain = open_dataset(name).train
     assert domain.y is not None
-    x = F.adaptive_avg_pool2d(domain.tensor.float(), 8).flatten(1)
-    return x.numpy(), domain.y.numpy()
+    return F.adaptive_avg_pool2d(domain.tensor.float(), 8).flatten(1).numpy(), domain.y.numpy()
 
 
 def main(steps: int = 1000, seed: int = 0) -> dict[str, float]:
     """Train, print and return target accuracies."""
     x_source, y_source = pixels("digits:uci")
     x_target, y_target = pixels("digits:mnist-5k")
-    mi = DomainAdaptationClassifier(mi=True, steps=steps, random_state=seed)
-    tsa = TSAClassifier(steps=steps, random_state=seed)
-    fitted = {
-        "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(
-            x_source, y_source
-        ),
-        "source-only": _source_only(steps, seed).fit(x_source, y_source),
-        "+MI": mi.fit(x_source, y_source, X_target=x_target),
-        "+TSA": tsa.fit(x_source, y_source, X_target=x_target),
+    adapting = {
+        "source-only": DomainAdaptationClassifier(steps=steps, random_state=seed),
+        "+MI": DomainAdaptationClassifier(target_terms=("mi",), steps=steps, random_state=seed),
+        "+TSA": TSAClassifier(steps=steps, random_state=seed),
     }
-    accuracies = {name: float(clf.score(x_target, y_target)) for name, clf in fitted.items()}
+    plain = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x_source, y_source)
+    accuracies = {"logistic regression": float(plain.score(x_target, y_target))}
+    for name, clf in adapting.items():
+        accuracies[name] = float(clf.fit(x_source, y_source, X_target=x_target).score(x_target, y_target))
     for name, accuracy in accuracies.items():
         print(f"{name:<20} {accuracy:.1%}")
     return accuracies
-
-
-def _source_only(steps: int, seed: int) -> DomainAdaptationClassifier:
-    warnings.filterwarnings("ignore", "There is no target")
-    return DomainAdaptationClassifier(steps=steps, random_state=seed)
 
 
 if __name__ == "__main__":

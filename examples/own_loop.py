@@ -2,8 +2,8 @@
 
     python examples/own_loop.py
 
-The lines that matter are marked. What you need to have: a network that ends in a linear head, the index of each sample
-in its dataset, and the progress t/T of the training.
+The lines that matter are marked. You need a network that ends in a linear head, the index of each sample in its
+dataset, and the progress t/T of training.
 """
 
 import torch
@@ -17,7 +17,7 @@ CLASSES, DIM, BATCH, STEPS = 10, 64, 64, 200
 
 
 def domains(seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Half of the digits as they are, with labels; the other half dimmed and blurred, whose labels only judge."""
+    """Half of the digits with labels; the other half dimmed and blurred, with labels that only judge."""
     images, labels = load_digits(return_X_y=True)
     x = torch.from_numpy(images).float().div(16).view(-1, 1, 8, 8)
     y = torch.from_numpy(labels).long()

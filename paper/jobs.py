@@ -1,6 +1,5 @@
 """The runs behind a table: which there are, how they are trained, and what is stored of each."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,13 +9,14 @@ from typing import Any
 from paper.protocols import Protocol, image_size, missing
 from paper.results_file import Key, ResultsFile
 from paper.rows import Row
-from tsadapt.config import RunConfig, read_config
+from tsadapt.config import RunConfig
 from tsadapt.errors import counted
-from tsadapt.runs.fit import fit
+from tsadapt.runs.fit import train_run
+from tsadapt.runs.folder import RunFolder, SweepFolder
 from tsadapt.sweep.plan import Planned
 from tsadapt.sweep.runner import run_all
 from tsadapt.training.setup import Task
-from tsadapt.training.trainer import Training
+from tsadapt.training.trainer import Trainer
 
 __all__ = [
     "Job",
@@ -36,7 +36,7 @@ PARTS = (("source", "train"), ("target", "test"))
 Measure = Callable[[Path], dict[str, Any]]
 """What else is worth storing of a finished run, from its folder."""
 
-Watch = Callable[[RunConfig, Path], Callable[[Training], None]]
+Watch = Callable[[RunConfig, Path], Callable[[Trainer], None]]
 """From a config and the folder of its run to what is called after every logged step."""
 
 
@@ -66,7 +66,7 @@ class Workspace:
 
     def run_folder(self, config: RunConfig) -> Path:
         """The folder of a run; tables share it."""
-        return self.folder / "runs" / config.hash()
+        return SweepFolder(self.folder).run(config).path
 
 
 def make_jobs(protocol: Protocol, rows: Iterable[Row], columns: Iterable[str], seeds: Iterable[int]) -> list[Job]:
@@ -86,7 +86,7 @@ def run_jobs(jobs: list[Job], results: ResultsFile, work: Path, side_by_side: in
 
     Tables share runs: a folder in `work` is named by its config.
     """
-    by_folder = {work / "runs" / job.config.hash(): job for job in jobs}
+    by_folder = {SweepFolder(work).run(job.config).path: job for job in jobs}
     planned = [Planned({}, job.config, folder) for folder, job in by_folder.items()]
     stored = set[Path]()
 
@@ -114,7 +114,7 @@ def run_jobs(jobs: list[Job], results: ResultsFile, work: Path, side_by_side: in
 def train_watched(job: Job, space: Workspace, watch: Watch, measure: Measure | None) -> dict[str, Any]:
     """Train one run here, with something that watches; the numbers to store."""
     folder = space.run_folder(job.config)
-    fit(job.config, folder, quiet=True, watch=watch(job.config, folder))
+    train_run(job.config, folder, quiet=True, watch=watch(job.config, folder))
     return _numbers(job, folder, measure)
 
 
@@ -126,8 +126,8 @@ def absent(job: Job) -> str:
 
 def _numbers(job: Job, folder: Path, measure: Measure | None) -> dict[str, Any]:
     """What is stored of a run; accuracies in percent."""
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    run = RunFolder(folder)
+    metrics, manifest = run.metrics, run.manifest
     target = metrics["last"]["target"]
     found: dict[str, Any] = {"hash": job.config.hash(), "steps": metrics["last"]["step"]}
     for name in ("accuracy", "mean_class_accuracy"):
@@ -148,11 +148,11 @@ def _numbers(job: Job, folder: Path, measure: Measure | None) -> dict[str, Any]:
 
 def data_of_run(folder: Path) -> dict[str, Any]:
     """The data a run was trained on: rows, fingerprint (of the target, all rows) and image size; empty without one."""
-    path = folder / "manifest.json"
-    if not path.is_file():
+    run = RunFolder(folder)
+    if not (manifest := run.manifest):
         return {}
-    data, config = json.loads(path.read_text(encoding="utf-8"))["data"], read_config(folder / "config.toml")
-    return _data(config, {role: (data[role]["rows"], data[role][part]) for role, part in PARTS})
+    data = manifest["data"]
+    return _data(run.config, {role: (data[role]["rows"], data[role][part]) for role, part in PARTS})
 
 
 def data_of_task(task: Task) -> dict[str, Any]:

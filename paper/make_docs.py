@@ -10,13 +10,11 @@ import shlex
 from pathlib import Path
 
 from paper.__main__ import main
-from paper.overview import brief_table, overview
+from paper.overview import overview
 from tsadapt.files import write_atomically
-from tsadapt.report.tables import fill
 
-__all__ = ["COMMAND", "RESULTS", "make_pages"]
+__all__ = ["RESULTS", "make_pages"]
 
-COMMAND = "make docs"
 RESULTS = Path("paper/results")
 
 
@@ -33,6 +31,5 @@ def make_pages(folder: Path) -> None:
 
 if __name__ == "__main__":
     make_pages(RESULTS)
-    page, readme = Path("docs/results.md"), Path("README.md")
+    page = Path("docs/results.md")
     write_atomically(page, overview(RESULTS, page))
-    write_atomically(readme, fill(readme.read_text(encoding="utf-8"), COMMAND, brief_table(RESULTS, "table4")))

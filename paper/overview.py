@@ -9,16 +9,11 @@ from statistics import mean, stdev
 from typing import Any
 
 from paper.catalogue import RECIPES
-from paper.cells import Cell, cells
-from paper.jobs import make_jobs
-from paper.page import with_runs
 from paper.protocols import PROTOCOLS
-from paper.published import published
 from paper.results_file import Results, parts
 from paper.rows import TITLES
-from tsadapt.errors import counted
 
-__all__ = ["brief_table", "overview"]
+__all__ = ["overview"]
 
 HEAD = """\
 # Results: the paper's tables and figures, and our studies
@@ -124,27 +119,3 @@ def _compare(stem: str, stored: dict[str, Any], base: str) -> _Compared | None:
 def _of_the_table(stored: dict[str, Any]) -> Results:
     """The runs with the table's settings; those with former settings stay in the file, outside the table."""
     return {key: run for key, run in stored["runs"].items() if run["hash"] in stored["settings"]["of_each"]}
-
-
-def brief_table(folder: Path, name: str) -> str:
-    """A table at the paper's own data with a line a row: ours, and the paper's in brackets."""
-    recipe, protocol = RECIPES[name], PROTOCOLS[RECIPES[name].home]
-    results = _of_the_table(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
-    there = {parts(key).column for key in results}
-    columns = [c for c in recipe.columns or protocol.tasks if c in there]
-    jobs = make_jobs(protocol, recipe.rows, columns, recipe.seeds)
-    table, _ = with_runs(
-        cells(jobs, results, recipe.rows, columns, published()[name], lambda run: run.get(protocol.measure))
-    )
-    lines = [f"| | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
-    lines += [f"| {title} | {' | '.join(_brief(row[c]) for c in columns)} |" for title, row in table.items()]
-    return "\n".join(lines)
-
-
-def _brief(cell: Cell) -> str:
-    if cell.mean is None:
-        return "–"
-    few = f" ({counted(len(cell.values), 'seed')})" if len(cell.values) < cell.wanted else ""
-    spread = f" ± {cell.deviation:.1f}{few}" if cell.deviation is not None else few
-    paper = "" if cell.paper is None else f" [{cell.paper:.1f}]"
-    return f"{cell.mean:.1f}{spread}{paper}"

@@ -12,8 +12,10 @@ from paper.published import Published
 from paper.request import Plan
 from paper.results_file import Results, ResultsFile, parts
 from paper.rows import Row
+from tsadapt.config import RunConfig
 from tsadapt.errors import counted
 from tsadapt.files import write_atomically
+from tsadapt.objectives.objective import full_settings
 
 __all__ = [
     "MEASURES",
@@ -199,8 +201,14 @@ def _versions_text(versions: dict[str, str]) -> str:
 
 def settings_of(jobs: list[Job]) -> dict[str, Any]:
     """The settings that all runs share, and by their hashes what each has otherwise."""
-    by_hash = {job.config.hash(): job.config.result_keys() for job in jobs}
+    by_hash = {job.config.hash(): _settings(job.config) for job in jobs}
     first = next(iter(by_hash.values()))
-    shared = {key: value for key, value in first.items() if all(keys[key] == value for keys in by_hash.values())}
+    shared = {k: v for k, v in first.items() if all(k in keys and keys[k] == v for keys in by_hash.values())}
     each = {name: {k: v for k, v in keys.items() if k not in shared} for name, keys in by_hash.items()}
     return {"of_all": shared, "of_each": each}
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Every setting that a result depends on, those of terms as TERM.NAME."""
+    terms = {f"{term}.{name}": v for term, given in full_settings(config).items() for name, v in given.items()}
+    return config.result_keys() | terms

@@ -12,6 +12,7 @@ from torch import Tensor
 from tsadapt.config import RunConfig
 from tsadapt.data.open import open_dataset
 from tsadapt.errors import UserError, unknown
+from tsadapt.objectives.objective import with_settings
 
 __all__ = ["PROTOCOLS", "Protocol", "image_size", "missing", "protocol_named", "with_steps"]
 
@@ -43,7 +44,7 @@ class Protocol:
         """The whole config of a run of a task."""
         source, target = (name.format(seed=seed) for name in self.tasks[column])
         given = {**self.settings, **self.of_task.get(column, {}), **settings}
-        return replace(RunConfig(source, target, seed=seed), **given)
+        return with_settings(RunConfig(source, target, seed=seed), **given)
 
 
 def _pairs(family: str, domains: dict[str, str]) -> dict[str, tuple[str, str]]:
@@ -232,7 +233,7 @@ PROTOCOLS = {
         },
         ON_FEATURES_DEFAULT,
         "MobileNetV2 features (1,280), every method with its default settings. Ours are `DomainAdaptationClassifier()`,"
-        " with `mi=True`, and `TSAClassifier()`; skada 0.6.0 adapts logistic regression",
+        " with mutual information, and `TSAClassifier()`; skada 0.6.0 adapts logistic regression",
         0.02,
         general=False,
     ),

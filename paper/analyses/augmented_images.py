@@ -23,9 +23,10 @@ from tsadapt.report.augmented import (
     draw_strip,
     nearest,
     rows_of_each_class,
+    run_settings,
 )
 from tsadapt.report.figures import write_sheet
-from tsadapt.runs.fit import fit
+from tsadapt.runs.fit import train_run
 
 __all__ = [
     "AugmentedSettings",
@@ -65,7 +66,7 @@ QUICK = AugmentedSettings(
 
 def augmented_images_of_job(job: Job, space: Workspace) -> dict[str, Any]:
     """Train the run (or find it) with its memory saved, and make its pictures."""
-    run, _ = fit(job.config, space.run_folder(job.config), quiet=True, keep_memory=True)
+    run, _ = train_run(job.config, space.run_folder(job.config), quiet=True, keep_memory=True)
     settings = QUICK if space.quick else STANDARD
     return augmented_images_of_run(run, space.folder / "generators", space.pictures, settings)
 
@@ -90,13 +91,13 @@ def augmented_images_of_run(
     """
     augmented = run if isinstance(run, AugmentedRun) else augmented_run(run)
     config, task, augmenter = augmented.config, augmented.task, augmented.augmenter
-    strength = config.lambda0 if strength is None else strength
+    strength = run_settings(config)["lambda0"] if strength is None else strength
     check_small_images(augmented)
     settings = _of_run(settings or STANDARD, config)
     pixels, labels_s = augmented.source.tensor, augmented.source.y
     where = generators / _name(augmented.source.fingerprint(), settings.gan)
     generator = train_gan(pixels, settings.gan, where, sheet=write_sheet)
-    extractor = Extractor(augmented.saved.model, pixels.shape[-1])
+    extractor = Extractor(augmented.model.network, pixels.shape[-1])
 
     assert labels_s is not None
     rows, labels = rows_of_each_class(labels_s, len(task.classes), settings.of_class, config.seed)
@@ -140,7 +141,7 @@ def augmented_images_of_run(
 
 def check_small_images(augmented: AugmentedRun) -> None:
     """A generator is for small images that are in memory."""
-    if augmented.saved.eyes is not None or augmented.source.kind != "image":
+    if augmented.model.preprocessing is not None or augmented.source.kind != "image":
         raise UserError("augmented images are drawn for small images such as digits; for others see their neighbours.")
 
 

@@ -1,7 +1,7 @@
 """How far estimates of Δμ and Σ_t lie from the ideal: the memory's, and the iterative one's (the paper's Fig. on bias).
 
 The ideal is of a fresh pass of all rows through the network as it stands, in training mode as the estimates' rows.
-Both estimates watch the same training, which uses the memory. The memory begins with a pass over all rows, as it does
+Both estimates watch the same trainer, which uses the memory. The memory begins with a pass over all rows, as it does
 in every run; the iterative estimate begins with nothing, as its definition has it.
 """
 
@@ -18,13 +18,11 @@ from paper.results_file import Results, parts
 from paper.rows import Row
 from tsadapt.core import ClassMoments, FeatureMemory, IterativeMoments
 from tsadapt.errors import counted
-from tsadapt.objectives.methods import Outputs
-from tsadapt.objectives.source_terms.transferable import Transferable
+from tsadapt.objectives.base import Outputs
 from tsadapt.report.figures import draw_curves
 from tsadapt.runs import checkpoint
-from tsadapt.runs.fit import make_training
-from tsadapt.training.setup import Task, make_task
-from tsadapt.training.trainer import Training
+from tsadapt.training.setup import Task, make_task, make_trainer
+from tsadapt.training.trainer import Trainer
 
 __all__ = ["bias_of_job", "describe_bias", "draw_bias", "estimation_bias", "moment_errors"]
 
@@ -42,73 +40,75 @@ def moment_errors(
 
 
 def estimation_bias(
-    task: Task, folder: Path | None = None, watch: Callable[[Training], object] = bool
+    task: Task, folder: Path | None = None, watch: Callable[[Trainer], object] = bool
 ) -> list[dict[str, Any]]:
     """One entry for each epoch of the target: its number and step, and the errors of both estimates.
 
     The training is that of `fit`, step by step; `watch` is called with it at its end. With a `folder` for checkpoints,
     what was stopped goes on where it was, to the same bits, if its data is still the same.
     """
-    training = make_training(task)
-    model = training.model
-    term = cast("Transferable", training.source_term)
+    trainer = make_trainer(task)
+    model = trainer.model
     iterative = IterativeMoments(model.classes, model.head_dim), IterativeMoments(model.classes, model.head_dim)
-    memory = cast("FeatureMemory", term.source[0]), cast("FeatureMemory", term.target[0])
+    memory = (
+        cast("FeatureMemory", trainer.statistics.of("source", "memory", 0)),
+        cast("FeatureMemory", trainer.statistics.of("target", "memory", 0)),
+    )
     data = [task.source.train.fingerprint(), task.target.train.fingerprint()]
     found: list[dict[str, Any]] = []
     there = None if folder is None else checkpoint.latest(folder)[0]
     if there is not None and there[1]["data"] == data:
-        training.load(there[1]["training"])
+        trainer.load(there[1]["trainer"])
         for estimate, state in zip(iterative, there[1]["iterative"], strict=True):
             estimate.load_state_dict(state)
         found = there[1]["found"]
     else:
-        training.fill_memory()
-    into_memory = term.observe
+        trainer.fill_memory()
+    into_memory = trainer.statistics.observe
 
-    def observe(out: Outputs) -> None:
-        into_memory(out)
+    def observe(out: Outputs, filling: bool = False) -> None:
+        into_memory(out, filling)
         for estimate, (_, features, labels) in zip(iterative, _rows(out), strict=True):
             estimate.update(features, labels)
 
-    term.observe = observe  # type: ignore[method-assign]
+    trainer.statistics.observe = observe  # type: ignore[method-assign]
     epoch_length = -(-len(task.target.train) // (task.config.target_batch_size or 1))
-    saved = training.at
-    while training.at < training.steps:
-        training.step()
-        if training.at % epoch_length == 0:
-            ideal = _ideal(training, memory)
+    saved = trainer.at
+    while trainer.at < trainer.steps:
+        trainer.step()
+        if trainer.at % epoch_length == 0:
+            ideal = _ideal(trainer, memory)
             by_memory = moment_errors(memory[0].moments(), memory[1].moments(), *ideal)
             by_sums = moment_errors(iterative[0].moments(), iterative[1].moments(), *ideal)
             found.append(
                 {
-                    "epoch": training.at // epoch_length,
-                    "step": training.at,
+                    "epoch": trainer.at // epoch_length,
+                    "step": trainer.at,
                     "memory": {"mean_difference": by_memory[0], "covariance": by_memory[1]},
                     "iterative": {"mean_difference": by_sums[0], "covariance": by_sums[1]},
                 }
             )
-            if folder is not None and training.at - saved >= task.config.checkpoint_every:
+            if folder is not None and trainer.at - saved >= task.config.checkpoint_every:
                 estimates = [estimate.state_dict() for estimate in iterative]
-                state = {"training": training.state(), "iterative": estimates, "data": data, "found": found}
-                checkpoint.save(folder, training.at, state)
-                saved = training.at
-    watch(training)
+                state = {"trainer": trainer.state(), "iterative": estimates, "data": data, "found": found}
+                checkpoint.save(folder, trainer.at, state)
+                saved = trainer.at
+    watch(trainer)
     return found
 
 
 @torch.no_grad()
-def _ideal(training: Training, like: tuple[FeatureMemory, FeatureMemory]) -> tuple[ClassMoments, ClassMoments]:
+def _ideal(trainer: Trainer, like: tuple[FeatureMemory, FeatureMemory]) -> tuple[ClassMoments, ClassMoments]:
     """Moments of all rows as the network sees them now, the target's by their present pseudo-labels."""
     source, target = (FeatureMemory(m.size, m.dim, m.classes, second_moments=False) for m in like)
-    with training.batch_statistics():
-        for module in training.model.modules():  # as the estimates have seen it
+    with trainer.batch_statistics():
+        for module in trainer.model.modules():  # as the estimates have seen it
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.train()
-        for batch in training.batches.all_rows():
-            for memory, rows in zip((source, target), _rows(training.forward(batch, training.progress)), strict=True):
+        for batch in trainer.batches.all_rows():
+            for memory, rows in zip((source, target), _rows(trainer.forward(batch, trainer.progress)[0]), strict=True):
                 memory.write(*rows)
-    training.model.train()
+    trainer.model.train()
     return source.moments(), target.moments()
 
 

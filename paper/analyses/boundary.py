@@ -7,7 +7,6 @@ import numpy as np
 
 from paper.results_file import Results, parts
 from paper.rows import Row
-from tsadapt.config import read_config
 from tsadapt.report.figures import Boundary, draw_boundaries
 from tsadapt.training.setup import make_task
 
@@ -20,17 +19,17 @@ def boundary_of_run(run: Path) -> dict[str, Any]:
     """Where a network of two moons sees which class: probabilities of class 1 on a grid, and the points."""
     import torch
 
-    from tsadapt.runs.model import load_model
+    from tsadapt.runs.folder import RunFolder
+    from tsadapt.runs.model import load
 
-    config = read_config(run / "config.toml")
-    task, saved = make_task(config), load_model(run, torch.device("cpu"))
+    task, model = make_task(RunFolder(run).config), load(run, device="cpu")
     x_s, x_t = task.source.test.tensor.numpy(), task.target.test.tensor.numpy()
     both = np.concatenate([x_s, x_t])
     low, high = both.min(0) - 0.3, both.max(0) + 0.3
     xs, ys = (np.linspace(low[i], high[i], GRID[i]) for i in (0, 1))
     grid = torch.from_numpy(np.stack(np.meshgrid(xs, ys), -1).reshape(-1, 2).astype(np.float32))
     with torch.no_grad():
-        share = saved.model(grid)[1].softmax(1)[:, 1].numpy()
+        share = model.network(grid)[1].softmax(1)[:, 1].numpy()
     return {
         "boundary": {
             "low": low.round(3).tolist(),

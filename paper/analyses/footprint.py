@@ -23,8 +23,7 @@ from paper.rows import Row
 from tsadapt.config import RunConfig, read_config, to_toml
 from tsadapt.errors import UserError, counted
 from tsadapt.files import write_atomically
-from tsadapt.runs.fit import make_training
-from tsadapt.training.setup import make_task
+from tsadapt.training.setup import make_task, make_trainer
 
 __all__ = ["footprint", "footprints"]
 
@@ -38,7 +37,7 @@ def footprint(config: RunConfig, steps: int = 20) -> dict[str, Any]:
     On a GPU also `gpu_peak_mb`, of the tensors there.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "config.toml"
+        path = Path(folder) / "footprint.toml"
         write_atomically(path, to_toml(config))
         command = [sys.executable, "-m", "paper.analyses.footprint", str(path), str(steps)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
@@ -50,17 +49,17 @@ def footprint(config: RunConfig, steps: int = 20) -> dict[str, Any]:
 
 
 def _here(config: RunConfig, steps: int) -> dict[str, float]:
-    training = make_training(make_task(config))
-    training.fill_memory()
-    for _ in range(min(steps, training.steps)):
-        training.step()
+    trainer = make_trainer(make_task(config))
+    trainer.fill_memory()
+    for _ in range(min(steps, trainer.steps)):
+        trainer.step()
     found = {
-        "statistics_mb": _megabytes(training.source_term.buffers()),
-        "model_mb": _megabytes(training.model.parameters()),
+        "statistics_mb": _megabytes(trainer.statistics.buffers()),
+        "model_mb": _megabytes(trainer.model.parameters()),
         "peak_mb": round(_peak() / 1e6, 1),
     }
-    if training.device.type == "cuda":
-        found["gpu_peak_mb"] = round(torch.cuda.max_memory_allocated(training.device) / 1e6, 1)
+    if trainer.device.type == "cuda":
+        found["gpu_peak_mb"] = round(torch.cuda.max_memory_allocated(trainer.device) / 1e6, 1)
     return found
 
 

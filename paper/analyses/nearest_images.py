@@ -5,14 +5,14 @@ from typing import Any
 from paper.jobs import Job, Workspace
 from paper.results_file import Results, parts
 from tsadapt.report.augmented import neighbours_of_run
-from tsadapt.runs.fit import fit
+from tsadapt.runs.fit import train_run
 
 __all__ = ["describe_nearest_images", "nearest_images_of_job"]
 
 
 def nearest_images_of_job(job: Job, space: Workspace) -> dict[str, Any]:
     """Train the run (or find it) with its memory saved, and draw the neighbours."""
-    run, _ = fit(job.config, space.run_folder(job.config), quiet=True, keep_memory=True)
+    run, _ = train_run(job.config, space.run_folder(job.config), quiet=True, keep_memory=True)
     return neighbours_of_run(run, space.pictures)
 
 

@@ -21,9 +21,9 @@ from tsadapt.config import RunConfig
 from tsadapt.core import FeatureMemory
 from tsadapt.data.open import open_dataset
 from tsadapt.data.types import match_labels
-from tsadapt.objectives.source_terms.transferable import Transferable
+from tsadapt.runs.folder import RunFolder
 from tsadapt.runs.records import read_records
-from tsadapt.training.trainer import Training
+from tsadapt.training.trainer import Trainer
 
 __all__ = ["augmentation_of_run", "augmentation_table", "watch_pseudo_labels"]
 
@@ -35,25 +35,25 @@ RECORDED = (
 SHARES = (0.1, 0.25, 0.5, 1.0)
 
 
-def watch_pseudo_labels(config: RunConfig, folder: Path) -> Callable[[Training], None]:
+def watch_pseudo_labels(config: RunConfig, folder: Path) -> Callable[[Trainer], None]:
     """After every logged step, append the share of the memory's target labels that are right to a file of the run."""
     domain, source = open_dataset(config.target).train, open_dataset(config.source).train
     assert source.classes is not None
     truth: torch.Tensor = match_labels(domain, source.classes)[0]
 
-    def watch(training: Training) -> None:
-        term = training.source_term
-        if isinstance(term, Transferable) and isinstance(term.target[0], FeatureMemory):
-            right = float((term.target[0].labels == truth).double().mean())
+    def watch(trainer: Trainer) -> None:
+        memory = trainer.statistics.find("target", "memory", 0)
+        if isinstance(memory, FeatureMemory):
+            right = float((memory.labels == truth).double().mean())
             with (folder / FILE).open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": training.at, "right": round(right, 4)}) + "\n")
+                file.write(json.dumps({"step": trainer.at, "right": round(right, 4)}) + "\n")
 
     return watch
 
 
 def augmentation_of_run(run: Path) -> dict[str, Any]:
     """Diagnostics of the last logged step, and the pseudo-labels over time as pairs of step and share."""
-    last = read_records(run / "records.jsonl")[-1]
+    last = read_records(RunFolder(run).records_file)[-1]
     lines = read_records(run / FILE) if (run / FILE).exists() else []
     by_step = {line["step"]: line["right"] for line in lines}  # a step that was resumed is there twice
     return {

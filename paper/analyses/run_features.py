@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from tsadapt.config import read_config
 from tsadapt.data.types import match_labels
 from tsadapt.errors import UserError
-from tsadapt.runs.evaluate import predict_rows
-from tsadapt.runs.model import load_model
+from tsadapt.runs.folder import RunFolder
+from tsadapt.runs.model import load
 from tsadapt.training.setup import make_task
 
 __all__ = ["RunFeatures", "features_of_run"]
@@ -28,14 +26,14 @@ class RunFeatures:
 
 def features_of_run(run: Path, most: int, seed: int = 0) -> RunFeatures:
     """At most `most` rows of each domain's test split, drawn at random; the target's labels make this an oracle."""
-    task, saved = make_task(read_config(run / "config.toml")), load_model(run, torch.device("cpu"))
+    task, model = make_task(RunFolder(run).config), load(run, device="cpu")
     rng, found = np.random.default_rng(seed), []
     for domain in (task.source.test, task.target.test):
         if domain.y is None:
             raise UserError(f"{domain.name} has no labels to judge by.")
         rows = sorted(rng.permutation(len(domain))[:most].tolist())
         some = domain.keep(rows)
-        predicted = predict_rows(saved.model, some, torch.device("cpu"), saved.eyes)
+        predicted = model.forward(some)
         some = some.keep(predicted.rows) if predicted.unreadable else some
-        found += [predicted.features, match_labels(some, saved.classes)[0].numpy()]
+        found += [predicted.features, match_labels(some, model.classes)[0].numpy()]
     return RunFeatures(*found)

@@ -1,4 +1,4 @@
-"""What a step costs: several trainings take turns in one process, and medians are compared."""
+"""What a step costs: several trainers take turns in one process, and medians are compared."""
 
 import statistics
 import time
@@ -13,33 +13,32 @@ from paper.published import Published
 from paper.results_file import Results
 from paper.rows import Row
 from tsadapt.config import RunConfig
-from tsadapt.runs.fit import make_training
-from tsadapt.training.setup import make_task
-from tsadapt.training.trainer import Training
+from tsadapt.training.setup import make_task, make_trainer
+from tsadapt.training.trainer import Trainer
 
 __all__ = ["costs", "step_costs"]
 
 
 def step_costs(configs: dict[str, RunConfig], rounds: int = 30) -> dict[str, float]:
     """Median milliseconds of a step of each, by name."""
-    trainings = {}
+    trainers = {}
     for name, config in configs.items():
-        trainings[name] = make_training(make_task(replace(config, steps=max(config.steps or 0, rounds + 1))))
-        trainings[name].fill_memory()
-        trainings[name].step()
+        trainers[name] = make_trainer(make_task(replace(config, steps=max(config.steps or 0, rounds + 1))))
+        trainers[name].fill_memory()
+        trainers[name].step()
     times: dict[str, list[float]] = {name: [] for name in configs}
     for _ in range(rounds):
-        for name, training in trainings.items():
-            began = _now(training)
-            training.step()
-            times[name].append(_now(training) - began)
+        for name, trainer in trainers.items():
+            began = _now(trainer)
+            trainer.step()
+            times[name].append(_now(trainer) - began)
     return {name: round(1000 * statistics.median(values), 2) for name, values in times.items()}
 
 
-def _now(training: Training) -> float:
+def _now(trainer: Trainer) -> float:
     """The time when the device has done its work: a GPU runs behind Python."""
-    if training.device.type == "cuda":
-        torch.cuda.synchronize(training.device)
+    if trainer.device.type == "cuda":
+        torch.cuda.synchronize(trainer.device)
     return time.perf_counter()
 
 

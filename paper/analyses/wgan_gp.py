@@ -24,8 +24,8 @@ from tsadapt.errors import UserError
 from tsadapt.files import write_json
 from tsadapt.progress import StepProgress
 from tsadapt.runs import checkpoint
-from tsadapt.runs.folder import held
-from tsadapt.training.signals import stop_signals
+from tsadapt.runs.folder import RunFolder
+from tsadapt.training.runtime import stop_signals
 
 __all__ = ["LATENT", "SIZE", "Critic", "GanConfig", "Generator", "gradient_penalty", "images_for_gan", "train_gan"]
 
@@ -192,7 +192,7 @@ def train_gan(
     digest = hashlib.sha256(pixels.contiguous().numpy().tobytes()).hexdigest()[:16]
     settings = {**asdict(config), "images": [*pixels.shape], "pixels": digest}
     _claim(out, settings)
-    with held(out):
+    with RunFolder(out).lock():
         return _train(_Gan(pixels, config), out, save_every, sheet, sheet_every, quiet)
 
 

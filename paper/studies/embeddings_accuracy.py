@@ -34,7 +34,7 @@ def _estimator(row: str) -> DomainAdaptationClassifier:
     """Ours, with default settings."""
     if row == "+TSA":
         return TSAClassifier()
-    return DomainAdaptationClassifier(mi=True) if row == "+MI" else DomainAdaptationClassifier()
+    return DomainAdaptationClassifier(target_terms=("mi",)) if row == "+MI" else DomainAdaptationClassifier()
 
 
 def settings_of_method(job: Job, quick: bool) -> dict[str, Any]:

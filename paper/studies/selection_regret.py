@@ -56,7 +56,7 @@ def score_pool(job: Job, space: Workspace) -> dict[str, Any]:
         "candidates": [
             {
                 "hash": one.config.hash(),
-                "settings": {name: value for name, value in one.overrides.items() if value != ()},
+                "settings": {name: value for name, value in one.overrides.items() if value not in ((), {})},
                 "oracle_accuracy": float(accuracy),
                 "scores": {name: number(values[i]) for name, values in guarded.scores.items()},
             }

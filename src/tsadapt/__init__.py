@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsadapt.core import FeatureMemory, TSALoss, mutual_information_loss, transferable_cross_entropy
-    from tsadapt.estimator import DomainAdaptationClassifier, TSAClassifier, ValidatorScorer
+    from tsadapt.estimator import (
+        DomainAdaptationClassifier,
+        TSAClassifier,
+        ValidatorScorer,
+        make_adaptation_pipeline,
+    )
     from tsadapt.runs.fit import fit
     from tsadapt.runs.model import TrainedModel, load
 
@@ -24,13 +29,14 @@ __all__ = [
     "ValidatorScorer",
     "fit",
     "load",
+    "make_adaptation_pipeline",
     "mutual_information_loss",
     "transferable_cross_entropy",
 ]
 
 _HOMES = {
     "tsadapt.core": ("FeatureMemory", "TSALoss", "mutual_information_loss", "transferable_cross_entropy"),
-    "tsadapt.estimator": ("DomainAdaptationClassifier", "TSAClassifier", "ValidatorScorer"),
+    "tsadapt.estimator": ("DomainAdaptationClassifier", "TSAClassifier", "ValidatorScorer", "make_adaptation_pipeline"),
     "tsadapt.runs.fit": ("fit",),
     "tsadapt.runs.model": ("TrainedModel", "load"),
 }

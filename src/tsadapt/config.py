@@ -60,7 +60,7 @@ class RunConfig:
         metavar="NAME", shown="none", flag="target_term",
     )  # fmt: skip
     term_weight: dict[str, float] = setting(
-        {}, "NAME=NUMBER: factor of one term of the objective, 0 leaves it out; may be repeated.", group=OBJECTIVE,
+        {}, "NAME=NUMBER: weight of one term; 0 leaves it out. May be repeated.", group=OBJECTIVE,
         shown="1 for each",
     )  # fmt: skip
     settings: dict[str, dict[str, Any]] = setting({}, "Settings of the terms, by the term's name.")
@@ -205,7 +205,7 @@ def read_toml(text: str, where: str) -> dict[str, Any]:
     revision = values.pop("revision", REVISION)
     if revision != REVISION:
         raise UserError(
-            f"{where} is of revision {revision}, expected {REVISION}: another version of tsadapt wrote it. Train anew."
+            f"{where} has revision {revision}, expected {REVISION}: another version of tsadapt wrote it. Train again."
         )
     return values
 
@@ -224,7 +224,7 @@ def read_config(path: Path) -> RunConfig:
     """The config that a run wrote; one of an older shape is refused."""
     text = read_file(path)
     if not text.startswith("revision"):
-        raise UserError(f"{path.parent} was written by an older version of tsadapt: train it anew, in another folder.")
+        raise UserError(f"{path.parent} was written by an older version of tsadapt: train again, in another folder.")
     values = read_toml(text, str(path))
     known = {field.name for field in fields(RunConfig)}
     for key in values:
@@ -232,7 +232,7 @@ def read_config(path: Path) -> RunConfig:
             raise UserError(f"{path}: {unknown('setting', key, sorted(known))}")
     for key in ("source", "target"):
         if not isinstance(values.get(key), str):
-            raise UserError(f'{path} names no {key}: expected {key} = "…".')
+            raise UserError(f'{path} has no {key}: expected {key} = "…".')
     return RunConfig(**values)
 
 

@@ -1,35 +1,54 @@
-"""Files that are either whole or not there."""
+"""The one way files are written here: whole or not at all."""
 
+import contextlib
 import json
 import math
 import os
-import tempfile
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-__all__ = ["number", "write_atomically", "write_json"]
+__all__ = ["as_json", "number", "write_atomically", "write_json", "writing"]
+
+
+@contextlib.contextmanager
+def writing(path: Path, text: bool = False) -> Iterator[IO[Any]]:
+    """A file to write to, which appears under its name when it is whole and on the disk.
+
+    It is written beside its place under a name of its own, so that two writers never mix and a reader never sees half
+    a file. A link at `path` is replaced, not followed. The umask decides who may read it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(temporary, flags, 0o666)
+    try:
+        mode, coding = ("w", "utf-8") if text else ("wb", None)
+        with os.fdopen(handle, mode, encoding=coding, newline="" if text else None) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write beside the target under another name, to the disk, and rename: a reader never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    payload = data.encode() if isinstance(data, str) else data
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write all of a file at once."""
+    with writing(path) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON."""
-    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomically(path, as_json(value))
+
+
+def as_json(value: Any) -> str:
+    """A value as indented JSON, with a newline at its end."""
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def number(value: float) -> float | None:

@@ -3,11 +3,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from paper.make_docs import COMMAND, make_pages
-from paper.overview import brief_table, overview
+from paper.make_docs import make_pages
+from paper.overview import overview
 from PIL import Image
-
-from tsadapt.report.tables import fill
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "paper/results"
@@ -17,28 +15,6 @@ def test_the_page_of_results_is_made_of_the_results():
     made = overview(RESULTS, ROOT / "docs/results.md")
     assert (ROOT / "docs/results.md").read_text(encoding="utf-8") == made
     assert "](../paper/results/figure-moons.png)" in made
-
-
-def test_the_readme_has_the_digits():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert fill(readme, COMMAND, brief_table(RESULTS, "table4")) == readme, "run: make docs"
-
-
-def test_a_brief_table(tmp_path):
-    runs = {
-        "source-only +TSA | M → U | 0": {"hash": "a", "accuracy": 90.0},
-        "source-only +TSA | M → U | 1": {"hash": "b", "accuracy": 92.0},
-        "source-only +TSA | M → U | 2": {"hash": "old", "accuracy": 1.0},
-        "source-only +MI | SV → M | 0": {"hash": "c", "accuracy": 70.0},
-    }
-    said = {"settings": {"of_each": {"a": {}, "b": {}, "c": {}}}, "runs": runs}
-    (tmp_path / "table4.json").write_text(json.dumps(said))
-    assert brief_table(tmp_path, "table4").splitlines() == [
-        "| | M → U | SV → M |",
-        "|---|---|---|",
-        "| source-only +MI | – | 70.0 (1 seed) |",
-        "| source-only +TSA | 91.0 ± 1.4 (2 seeds) [90.9] | – |",
-    ]
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)

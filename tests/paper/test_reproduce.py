@@ -197,7 +197,7 @@ def test_titles_as_they_are_typed(tiny, capsys):
     request = Request("table5", on="tiny", seeds=(0,), columns=("a->b",), rows=("dann +tsa without δμ",))
     reproduce(request, tiny / "out")
     assert set(kept(tiny / "out", "table5-on-tiny")["runs"]) == {"DANN +TSA without Δμ | A → B | 0"}
-    with pytest.raises(UserError, match=r"Unknown column 'a->x'. There is: A → B, B → C"):
+    with pytest.raises(UserError, match=r"Unknown column 'a->x'. Available: A → B, B → C"):
         reproduce(replace(request, columns=("a->x",)), tiny / "out")
 
 
@@ -206,7 +206,7 @@ def test_data_that_is_not_here_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("TSADAPT_DATA", raising=False)
     missing.cache_clear()
     assert main(["table2"]) == 2
-    assert "office31:amazon is not here" in capsys.readouterr().err
+    assert "office31:amazon was not found" in capsys.readouterr().err
     lines = "\n".join(status_lines())
     assert "Office-31: data missing" in lines
     assert "NAME says what to put where" in lines

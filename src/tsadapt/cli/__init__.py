@@ -7,7 +7,7 @@ from tsadapt.errors import UserError, unknown
 __all__ = ["main"]
 
 VERBS = {
-    "demo": "the main job on real digits that come with the packages: source-only, +MI, +TSA, and a picture",
+    "demo": "adapt real digits included in the packages: source-only, +MI, +TSA, and a picture",
     "doctor": "check data for problems, before hours are spent on it",
     "fit": "train on a labelled SOURCE and an unlabelled TARGET; resumes by itself",
     "evaluate": "accuracy of a trained RUN on labelled DATA",

@@ -1,4 +1,4 @@
-"""tsadapt demo: the main job on embedded real data."""
+"""tsadapt demo: adapt digits included in the packages."""
 
 import sys
 from dataclasses import dataclass

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tsadapt.cli.options import Whole
+from tsadapt.cli.output import check_output, output
 
 if TYPE_CHECKING:
     from tsadapt.data.types import Domain
@@ -36,7 +37,7 @@ class Doctor:
     workers: Whole = None
     """Processes that decode images."""
     quiet: bool = False
-    """No progress."""
+    """Hide progress."""
 
     def __call__(self) -> int:
         """Examine, and say what was found."""
@@ -46,6 +47,8 @@ class Doctor:
         from tsadapt.errors import UserError
         from tsadapt.progress import StepProgress
 
+        check_output(self.out, self.source)
+        check_output(self.out, self.target)
         if self.workers is not None and self.workers < 0:
             raise UserError(f"workers is {self.workers}, expected zero or more.")
         findings: list[Finding] = []
@@ -74,12 +77,13 @@ class Doctor:
     def _say(self, findings: list[Any]) -> int:
         """Print the findings, worst first, and write them; the exit status."""
         from tsadapt.errors import counted
-        from tsadapt.files import write_json
+        from tsadapt.files import as_json
 
         for finding in sorted(findings, key=lambda f: ("error", "warning", "note").index(f.level)):
             print(f"{finding.level}: {finding.text}")
         if self.out is not None:
-            write_json(self.out, [asdict(finding) for finding in findings])
+            with output(self.out) as file:
+                file.write(as_json([asdict(finding) for finding in findings]))
         if self.fix_list is None and any(f.code in ("unreadable", "duplicates") for f in findings):
             print("--fix-list FOLDER writes lists without unreadable images and duplicates")
         counts = {level: sum(f.level == level for f in findings) for level in ("error", "warning")}

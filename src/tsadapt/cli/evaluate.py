@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from tsadapt.cli.output import check_output, output
+
 __all__ = ["Evaluate"]
 
 
@@ -32,10 +34,11 @@ class Evaluate:
         """Evaluate, print the accuracies, and write them."""
         from tsadapt.cli.fit import show
         from tsadapt.errors import UserError
-        from tsadapt.files import write_json
+        from tsadapt.files import as_json
         from tsadapt.runs.evaluate import score
         from tsadapt.runs.model import load
 
+        check_output(self.out, self.data)
         model = load(self.run_folder, self.use, self.device, quiet=False)
         domain = model.read(self.data)
         if domain.y is None:
@@ -52,5 +55,6 @@ class Evaluate:
         if metrics["unknown_classes"]:
             print(f"  counted as errors, classes that the model does not know: {', '.join(metrics['unknown_classes'])}")
         if self.out is not None:
-            write_json(self.out, metrics)
+            with output(self.out) as file:
+                file.write(as_json(metrics))
         return 0

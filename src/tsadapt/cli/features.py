@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from tsadapt.cli.options import Whole
+from tsadapt.cli.output import STREAM, check_output, output
 
 __all__ = ["Features"]
 
@@ -36,12 +37,10 @@ class Features:
     device: str = "auto"
     """auto, cpu, cuda, …"""
     quiet: bool = False
-    """No progress."""
+    """Hide progress."""
 
     def __call__(self) -> int:
         """Compute the features and write them."""
-        import io
-
         import numpy as np
         import torch
 
@@ -49,7 +48,6 @@ class Features:
         from tsadapt.data.transforms import Framing
         from tsadapt.data.types import match_labels
         from tsadapt.errors import UserError
-        from tsadapt.files import write_atomically
         from tsadapt.models.backbones import make_backbone
         from tsadapt.models.networks import Architecture
         from tsadapt.models.preprocessing import Preprocessing, Reader
@@ -57,7 +55,8 @@ class Features:
 
         if self.workers is not None and self.workers < 0:
             raise UserError(f"workers is {self.workers}, expected zero or more.")
-        if self.out.suffix != ".npz":
+        check_output(self.out, self.data)
+        if self.out != STREAM and self.out.suffix != ".npz":
             raise UserError(f"--out is {self.out}, expected a name ending in .npz.")
         data = open_dataset(self.data)
         if data.train.kind == "vector":
@@ -81,9 +80,8 @@ class Features:
                 arrays[f"{prefix}names"] = np.array(ready.domain.row_names)
             for row, why in ready.unreadable.items():
                 print(f"left out, it cannot be read: {domain.row_name(row)} ({why})", file=sys.stderr)
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]
-        write_atomically(self.out, buffer.getvalue())
+        with output(self.out, self.data, text=False) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
         kept = sum(len(x) for key, x in arrays.items() if key.endswith("x"))
         print(f"{kept} × {backbone.dim} features written to {self.out}", file=sys.stderr)
         return 0

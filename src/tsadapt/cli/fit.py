@@ -11,10 +11,10 @@ from tsadapt.cli.options import File, given_settings, setting_options
 from tsadapt.config import DATA, NETWORK, OBJECTIVE, OPTIMISATION, RUN, RunConfig, read_file, read_toml
 from tsadapt.errors import UserError
 
-__all__ = ["Fit", "objective_options", "show"]
+__all__ = ["Fit", "option_group", "show"]
 
 
-def _group(title: str, options: list[tuple[str, Any, Any]]) -> tuple[str, Any, Any]:
+def option_group(title: str, options: list[tuple[str, Any, Any]]) -> tuple[str, Any, Any]:
     """A group of options under a heading of its own, without a prefix to their names."""
     made = dataclasses.make_dataclass(
         title.title().replace(" ", ""), [(n, kind, dataclasses.field(default=d)) for n, kind, d in options], frozen=True
@@ -28,7 +28,7 @@ def objective_options() -> list[tuple[str, Any, Any]]:
     def described(text: str, metavar: str | None = None) -> Any:
         return tyro.conf.arg(help=text, help_behavior_hint="", metavar=metavar)
 
-    set_text = "Setting of one term alone, where several share its name; may be repeated."
+    set_text = "Set one term only, where several share a setting's name; may be repeated."
     several = tyro.conf.UseAppendAction[tuple[str, ...]]
     return [
         ("tsa", Annotated[bool, described("Short for --source-term tsa --target-term mi.")], False),
@@ -38,10 +38,10 @@ def objective_options() -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _groups(defaults: dict[str, str] | None = None) -> list[tuple[str, Any, Any]]:
-    options = setting_options(defaults=defaults)
+def _groups() -> list[tuple[str, Any, Any]]:
+    options = setting_options()
     options[OBJECTIVE] = objective_options() + options[OBJECTIVE]
-    return [_group(title, options[title]) for title in (DATA, OBJECTIVE, NETWORK, OPTIMISATION, RUN)]
+    return [option_group(title, options[title]) for title in (DATA, OBJECTIVE, NETWORK, OPTIMISATION, RUN)]
 
 
 Settings = dataclasses.make_dataclass("Settings", _groups(), frozen=True)
@@ -65,7 +65,7 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
     out: File = None
     """Folder of the run, or of the sweep. (default: runs/HASH)"""
     overwrite: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
-    """Replace another run in that folder."""
+    """Replace a different run in that folder."""
     config: File = None
     """TOML file with settings, such as a run's config.toml; flags take precedence."""
     tensorboard: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
@@ -73,7 +73,7 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
     keep_memory: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Keep TSA's memory in the run's folder, for pictures of augmented features."""
     quiet: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
-    """No progress."""
+    """Hide progress."""
 
     def given(self) -> dict[str, Any]:
         """The settings that were given as flags."""
@@ -86,15 +86,20 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
             name, equals, value = text.partition("=")
             if not equals or "." not in name:
                 raise UserError(f"--set is {text!r}, expected TERM.NAME=VALUE, such as tsa.lambda0=0.5.")
-            found[name.strip().replace("-", "_")] = value
+            term, _, setting = name.strip().rpartition(".")
+            found[f"{term}.{setting.replace('-', '_')}"] = value
         found |= {"tsa": True} if objective.tsa else {}
         return found | ({"mi": True} if objective.mi else {"mi": False} if objective.no_mi else {})
 
     def to_config(self, **defaults: Any) -> RunConfig:
         """The run's config: the file's settings, on top of them what was given, below them `defaults`."""
-        from tsadapt.objectives.objective import with_settings
+        from tsadapt.objectives.objective import all_settings, with_settings
 
         given = defaults | self._file_settings() | self.given()
+        known = all_settings()
+        for name in [name for name in given if "." in name and isinstance(given[name], str)]:
+            if (setting := known.get(name.rpartition(".")[2])) is not None:
+                given[name] = setting.parse(given[name])
         source, target = self.source or given.pop("source", None), self.target or given.pop("target", None)
         given = {name: value for name, value in given.items() if name not in ("source", "target")}
         if source is None or target is None:

@@ -56,7 +56,7 @@ def terms_of_room(kind: str) -> dict[str, Outline]:
     return dict(sorted(found.items()))
 
 
-def setting_options(skip: Iterable[str] = (), defaults: dict[str, str] | None = None) -> dict[str, list[Field]]:
+def setting_options(**defaults: str) -> dict[str, list[Field]]:
     """All settings of a run and of every term as fields of option dataclasses, by their group.
 
     `defaults` are what the help shows in place of some settings' own defaults.
@@ -65,10 +65,10 @@ def setting_options(skip: Iterable[str] = (), defaults: dict[str, str] | None = 
     rooms = {kind: terms_of_room(kind) for kind in ROOMS}
     choices = {"source_term": "source term", "target_terms": "target term", "method": "method"}
     for name, one in RUN_SETTINGS.items():
-        if one.group and name not in skip:
+        if one.group:
             available = f" Available: {', '.join(rooms[choices[name]])}." if name in choices else ""
             text = one.help.partition(" (tsadapt list")[0].rstrip(".") + "." + available if available else one.help
-            shown = (defaults or {}).get(name, one.shown)
+            shown = defaults.get(name, one.shown)
             groups.setdefault(one.group, []).extend(_fields(dataclasses.replace(one, help=text, shown=shown)))
     shared: dict[str, tuple[Setting, list[str]]] = {}
     for terms in rooms.values():

@@ -1,15 +1,14 @@
 """tsadapt predict: what a trained run says of data."""
 
 import csv
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TextIO
+from typing import Annotated, Literal
 
 import tyro
+
+from tsadapt.cli.output import STREAM, output
 
 __all__ = ["Predict"]
 
@@ -28,7 +27,7 @@ class Predict:
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """Data, as for fit; labels are not needed. Of a dataset with splits, the test split."""
     out: Path | None = None
-    """Where to write; standard output unless given."""
+    """File to write. (default: -, standard output)"""
     probabilities: bool = False
     """All probabilities, not only the highest."""
     use: Literal["last", "selected"] = "last"
@@ -43,7 +42,7 @@ class Predict:
 
         model = load(self.run_folder, self.use, self.device, quiet=False)
         domain = model.read(self.data)
-        with _output(self.out) as file:  # before the work: a place that cannot be written is known at once
+        with output(self.out, self.data) as file:  # before the work: a place that cannot be written is known at once
             predicted = model.outputs(domain)
             errors = predicted.unreadable
             writer = csv.writer(file, lineterminator="\n")
@@ -60,32 +59,8 @@ class Predict:
                 best = int(p.argmax())
                 more = [f"{value:.6g}" for value in p] if self.probabilities else []
                 writer.writerow([name, model.classes[best], f"{p[best]:.6g}", *more, *("" for _ in error_column)])
-        if self.out is not None:
+        if self.out not in (None, STREAM):
             print(f"{len(domain) - len(errors)} predictions written to {self.out}", file=sys.stderr)
         if errors:
             print(f"{counted(len(errors), 'image')} cannot be read; the CSV says which", file=sys.stderr)
         return 0
-
-
-@contextmanager
-def _output(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears when it is whole."""
-    if path is None:
-        yield sys.stdout
-        return
-    from tsadapt.errors import UserError
-
-    half = path.with_name(f".{path.name}.half")
-    if path.is_dir():
-        raise UserError(f"{path} is a folder, expected a file to write.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = half.open("w", encoding="utf-8", newline="")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
-    try:
-        with file:
-            yield file
-        os.replace(half, path)
-    finally:
-        half.unlink(missing_ok=True)

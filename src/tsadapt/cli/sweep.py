@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from tsadapt.cli.fit import Fit
-from tsadapt.cli.options import Text, Whole, WholeNumber
-from tsadapt.config import RunConfig
+from tsadapt.cli.fit import Fit, option_group
+from tsadapt.cli.options import Text, Whole, WholeNumber, setting_options
+from tsadapt.config import DATA, RunConfig
 from tsadapt.errors import UserError, counted
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ TRIALS = 25
 """Runs of a random search or optuna's, unless told."""
 
 
+_, DataOptions, DATA_OPTIONS = option_group(DATA, setting_options(holdout="0.1")[DATA])
+
+
 @dataclass(frozen=True)
 class Sweep(Fit):
     """Train with several settings, and choose among the results without target labels; the same command resumes.
@@ -32,11 +35,15 @@ class Sweep(Fit):
     Example: tsadapt sweep digits:uci digits:mnist-5k --grid lambda0=0.1,0.25 --grid beta=0.05,0.1 --jobs 2
     """
 
+    data: DataOptions = DATA_OPTIONS  # type: ignore[valid-type]
     grid: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME=A,B,…")] = ()
     """A setting of fit and its values; NAME=LOW..HIGH and NAME=LOW..HIGH:log are ranges to draw from."""
     trials: Whole = None
     """Draw so many combinations instead of training all (25 with --search random or optuna)."""
-    search: Literal["grid", "random", "optuna"] | None = None
+    search: Annotated[
+        Literal["grid", "random", "optuna"] | None,
+        tyro.conf.arg(metavar="{grid,random,optuna}", help_behavior_hint="(default: grid; random with --trials)"),
+    ] = None
     """How combinations are found: all, at random, or proposed by optuna (extra: sweep)."""
     storage: Text = None
     """optuna's storage, to share a sweep between machines (sqlite:///OUT/optuna.db)."""

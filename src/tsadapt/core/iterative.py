@@ -48,7 +48,7 @@ class IterativeMoments(PreciseBuffers):
             if value < 1:
                 raise ValueError(f"{name} is {value}, expected at least 1.")
         if dtype not in (torch.float32, torch.float64):
-            raise TypeError(f"dtype is {dtype}, expected torch.float32 or torch.float64: moments need the digits.")
+            raise TypeError(f"dtype is {dtype}, expected torch.float32 or torch.float64: moments need the precision.")
         self.register_buffer("count", torch.zeros(classes, dtype=torch.int64, device=device))
         self.register_buffer("mean", torch.zeros(classes, dim, dtype=dtype, device=device))
         self.register_buffer("covariance", torch.zeros(classes, dim, dim, dtype=dtype, device=device))

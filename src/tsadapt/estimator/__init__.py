@@ -7,13 +7,16 @@ from tsadapt.estimator.classifier import (
     TSAClassifier,
 )
 from tsadapt.estimator.domains import split_domains
+from tsadapt.estimator.pipeline import AdaptationPipeline, make_adaptation_pipeline
 from tsadapt.estimator.scorer import ValidatorScorer
 
 __all__ = [
+    "AdaptationPipeline",
     "DomainAdaptationClassifier",
     "NoTargetWarning",
     "SourceOnlyWarning",
     "TSAClassifier",
     "ValidatorScorer",
+    "make_adaptation_pipeline",
     "split_domains",
 ]

@@ -23,6 +23,7 @@ from tsadapt.data.loader import mixed
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError
 from tsadapt.estimator.domains import split_domains
+from tsadapt.estimator.pipeline import check_target_went_along
 from tsadapt.models.classifier import Classifier
 from tsadapt.models.networks import Architecture, build
 from tsadapt.objectives.base import METHODS
@@ -135,6 +136,8 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
     def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:
         """Train on the labelled source and the unlabelled target."""
         self._validate_params()
+        if X_target is not None:
+            check_target_went_along(self)
         x_s, labels, x_t = self._domains(X, y, sample_domain, X_target)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:

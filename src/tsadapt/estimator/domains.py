@@ -16,7 +16,7 @@ def split_domains(sample_domain: Any) -> tuple[np.ndarray, np.ndarray]:
     """
     domain = check_array(sample_domain, ensure_2d=False, dtype=None, input_name="sample_domain")
     if domain.ndim != 1 or domain.dtype.kind not in "iuf":
-        raise ValueError("sample_domain holds one number a row: positive for the source, negative for the target.")
+        raise ValueError("sample_domain needs one number per row: positive for the source, negative for the target.")
     if (domain == 0).any():
         raise ValueError("sample_domain has a 0: expected positive numbers (source) and negative ones (target).")
     return domain > 0, domain < 0

@@ -163,15 +163,15 @@ class Term(nn.Module):
         return []
 
     def describe(self, out: Outputs) -> Mapping[str, float | list[float]]:
-        """What is worth logging beside the loss."""
+        """Values to log beside the loss."""
         return {}
 
     def notes(self) -> list[str]:
-        """What a user should know before she waits for a result, by the source alone."""
+        """Warnings before training, from the source alone."""
         return []
 
     def remarks(self, predicted_share: Tensor) -> list[str]:
-        """What a user should know of the result, by the share of each class (C,) among the target's predictions."""
+        """Warnings about the result, from the predicted class shares (C,) of the target."""
         return []
 
 

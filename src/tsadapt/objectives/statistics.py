@@ -28,9 +28,16 @@ class SharedStatistics(nn.Module):
             )
 
     def of(self, domain: Domain, estimator: Estimator, head: int) -> ClassStatistics:
-        """The statistics of a domain and head."""
-        kept = cast("nn.ModuleList", self.kept[_key(domain, estimator)])
-        return cast("ClassStatistics", kept[head])
+        """The statistics of a domain and head, which some term asked for."""
+        found = self.find(domain, estimator, head)
+        if found is None:
+            raise ValueError(f"no term asked for {estimator} statistics of the {domain}")
+        return found
+
+    def find(self, domain: Domain, estimator: Estimator, head: int) -> ClassStatistics | None:
+        """The same; None if no term asked for them."""
+        key = _key(domain, estimator)
+        return cast("ClassStatistics", cast("nn.ModuleList", self.kept[key])[head]) if key in self.kept else None
 
     @property
     def memories(self) -> bool:

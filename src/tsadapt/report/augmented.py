@@ -36,6 +36,7 @@ __all__ = [
     "nearest",
     "neighbours_of_run",
     "rows_of_each_class",
+    "run_settings",
 ]
 
 NEAR, SIDE, OF_CLASS, SHOWN = 3, 64, 8, 1

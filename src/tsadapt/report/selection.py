@@ -25,7 +25,7 @@ LIGHT = 0.2
 
 
 def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Console | None = None) -> None:
-    """Print the candidates from best to worst, those out of the race, and the oracle's view if there is one."""
+    """Print the candidates from best to worst, those excluded, and the oracle's view if there is one."""
     if console is None:
         console = Console()
         console = console if console.is_terminal else Console(width=160)  # in a pipe there is room
@@ -34,7 +34,7 @@ def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Conso
     names = _names(candidates)
     console.print(_candidates(names, choice, accuracies))
     for i, why in choice.out.items():
-        say(f"out of the race: {names[i]}: {why}")
+        say(f"excluded: {names[i]}: {why}")
     if accuracies is not None:
         console.print(_validators(choice, accuracies))
     rests_on = choice.weighting[choice.chosen]
@@ -57,14 +57,15 @@ def _names(candidates: Sequence[Candidate]) -> list[str]:
     settings, several = varying(others), len({c.step for c in candidates}) > 1
     names = []
     for i, c in enumerate(candidates):
-        words = [f"{name} {_shown(setting_of(c.config, name))}" for name in settings]
+        values = {name: setting_of(c.config, name) for name in settings}
+        words = [f"{name} {_shown(value)}" for name, value in values.items() if value is not None]
         words = ["source-only"] if i == reference else words or [str(c.run)]
         names.append(", ".join([*words, *([f"step {c.step}"] if several else [])]))
     return names
 
 
 def _shown(value: object) -> str:
-    return "–" if value is None else " + ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
+    return " + ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
 def _candidates(names: list[str], choice: Choice, accuracies: np.ndarray | None) -> Table:

@@ -1,6 +1,5 @@
 """A run: trained, resumed or found done in its folder, and evaluated at its end."""
 
-import contextlib
 import platform
 import sys
 from collections.abc import Callable
@@ -38,7 +37,7 @@ class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
     """The user stopped the run; its checkpoint is written."""
 
     def __init__(self, step: int, out: Path) -> None:
-        super().__init__(f"stopped at step {step}; run the same command to resume ({out})")
+        super().__init__(f"stopped at step {step}; the same command resumes ({out})")
         self.step = step
 
 
@@ -95,13 +94,8 @@ def train_run(
     config = task.config
     run = RunFolder(out or Path("runs") / config.hash())
     manifest = _manifest(task)
-    with contextlib.ExitStack() as alone:
-        if run.exists:  # before anything of it is touched
-            alone.enter_context(run.lock())
-            run.claim(config, manifest, overwrite)
-        else:
-            run.claim(config, manifest, overwrite)
-            alone.enter_context(run.lock())
+    with run.lock():
+        run.claim(config, manifest, overwrite)
         if not quiet:
             _say(_headline(task))
         if run.done:
@@ -111,7 +105,7 @@ def train_run(
                     keep_memory_of(run)
                 _say(f"done already: {run.path}")
                 return run.path, metrics
-            # Trained, but judged by other labels than are here now: only the last part is done again.
+            # Trained, but the evaluation labels changed: only evaluate again.
             run.metrics_file.unlink()
         run.write_manifest(manifest)
         return run.path, _train_and_finish(task, run, quiet, tensorboard, keep_memory, watch)
@@ -315,7 +309,7 @@ def _tracker(run: RunFolder, step: int) -> Any:
 
 
 def _say_unreadable(name: str, why: str) -> None:
-    _say(f"skipped, it cannot be read: {name} ({why})")
+    _say(f"skipped unreadable image: {name} ({why})")
 
 
 def _say(text: str) -> None:

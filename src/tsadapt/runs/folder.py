@@ -1,7 +1,8 @@
-"""A run's folder and a sweep's: every path in them, spelled once; whose folder it is, and who is working in it."""
+"""Folders of runs and sweeps: every path, ownership and locking."""
 
 import contextlib
 import json
+import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class RunFolder:
 
     @property
     def metrics_file(self) -> Path:
-        """What came out; written last, so that its presence says the run is done."""
+        """Results, written last: their presence marks the run as done."""
         return self.path / "metrics.json"
 
     @property
@@ -160,7 +161,8 @@ class RunFolder:
                 return
             if not overwrite:
                 raise UserError(f"{self.path} holds {other}. Choose another --out, or --overwrite it.")
-            self._empty()
+            self._replace(config)
+            return
         try:
             write_atomically(self.config_file, to_toml(config))
         except OSError as error:
@@ -168,27 +170,42 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes of this machine out; the system lets go however the process ends."""
+        """Keep other processes of this machine out; the system lets go however the process ends.
+
+        The lock lies beside the folder, so that it outlives the folder's replacement.
+        """
+        path = self.path.absolute()
         try:
-            with locked(self.path / ".lock", timeout=0):
+            with locked(path.with_name(f".{path.name}.lock"), timeout=0):
                 yield
         except Timeout:
             raise UserError(
                 f"{self.path} is being trained by another process: wait for it, or choose another --out."
             ) from None
 
-    def _empty(self) -> None:
-        """Remove what a run holds and nothing else; the config last, since it says whose folder this is."""
-        parts = (
+    def _replace(self, config: RunConfig) -> None:
+        """Put a fresh folder in place of the old run's, in one rename; files that are no run's stay where they were."""
+        path, mark = self.path.absolute(), secrets.token_hex(8)
+        fresh, old = (path.with_name(f".{path.name}.{what}-{mark}") for what in ("new", "old"))
+        try:
+            write_atomically(RunFolder(fresh).config_file, to_toml(config))
+            path.rename(old)
+            fresh.rename(path)
+        except OSError as error:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise UserError(f"{self.path} cannot be replaced: {error.strerror}.") from error
+        ours = {part.name for part in RunFolder(old)._parts()}
+        for foreign in [entry for entry in old.iterdir() if entry.name not in ours]:
+            foreign.rename(path / foreign.name)
+        shutil.rmtree(old)
+
+    def _parts(self) -> tuple[Path, ...]:
+        """What a run puts into its folder."""
+        return (
             self.manifest_file, self.metrics_file, self.records_file, self.checkpoints, self.model.path,
             self.scores_file.parent, self.candidate(0).path.parent, self.memory_file, self.tensorboard,
             self.config_file,
         )  # fmt: skip
-        for path in parts:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
 
     def _is_run(self) -> bool:
         """Whether a folder is a run's; refused if it is something else's."""
@@ -196,8 +213,8 @@ class RunFolder:
             raise UserError(f"--out {self.path} is a file, expected a folder.")
         if self.exists:
             return True
-        known = (f".{self.config_file.name}.", ".lock")
-        if self.path.exists() and any(not path.name.startswith(known) for path in self.path.iterdir()):
+        begun = f".{self.config_file.name}."
+        if self.path.exists() and any(not path.name.startswith(begun) for path in self.path.iterdir()):
             raise UserError(f"{self.path} is not empty and holds no run: choose another --out.")
         return False
 

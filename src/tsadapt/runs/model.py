@@ -100,7 +100,7 @@ class TrainedModel:
     def metrics(self) -> dict[str, Any]:
         """The metrics of the run it came from."""
         if self.run is None:
-            raise UserError("This model comes from no run folder: it has no metrics.")
+            raise UserError("This model has no run folder, so it has no metrics.")
         return self.run.metrics
 
     def read(self, data: Any) -> Domain:

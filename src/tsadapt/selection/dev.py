@@ -54,9 +54,9 @@ def dev(p: Predictions) -> float:
 
 @validator(
     "dev-mlp", higher=False, span="any number, near the target risk", needs_holdout=True, slow=True,
-    fails="as dev, and its surer classifier gives heavier weights; nine networks are trained for every candidate",
+    fails="as dev; its more confident classifier gives heavier weights, and trains nine networks a candidate",
 )  # fmt: skip
 def dev_mlp(p: Predictions) -> float:
-    """DEV with the domain classifier of its own code: networks of two hidden layers, the best of nine weight decays."""
+    """DEV with its published domain classifier: two hidden layers, the best of nine weight decays."""
     weights = importance_weights(p.features_s, p.features_t, p.features_v, classifier="mlp", splits=1)
     return dev_risk(_losses(p), weights)

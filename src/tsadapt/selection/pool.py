@@ -24,7 +24,7 @@ def ensv(pool: Sequence[Predictions]) -> list[float]:
     return [float((p.guess_t == together).mean()) for p in pool]
 
 
-@pool_validator("mixval", higher=True, span="0 … 1", fails="loves smoothness between rows, which collapse has too")
+@pool_validator("mixval", higher=True, span="0 … 1", fails="favours smoothness between rows, which collapse has too")
 def mixval(pool: Sequence[Predictions]) -> list[float]:
     """How well predictions hold between target rows: mean rank by mixtures of one class and of two (Hu et al., 2023).
 

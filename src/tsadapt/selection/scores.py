@@ -29,13 +29,13 @@ def source_accuracy(p: Predictions) -> float:
     return float((p.logits_v.argmax(1) == p.labels_v).mean())
 
 
-@validator("entropy", higher=True, span="−log C … 0", fails="loves collapse: one class for all, surely, scores best")
+@validator("entropy", higher=True, span="−log C … 0", fails="favours collapse: one class for all, surely, scores best")
 def entropy(p: Predictions) -> float:
     """Minus the mean entropy of the target's predictions, −mean_j H(P_j)."""
     return -_mean_entropy(p)
 
 
-@validator("im", higher=True, span="0 … log C", fails="loves equal class shares and confidence, right or wrong")
+@validator("im", higher=True, span="0 … log C", fails="favours equal class shares and confidence, right or wrong")
 def im(p: Predictions) -> float:
     """Mutual information of rows and predictions, H(P̂) − mean_j H(P_j)."""
     mean = p.probabilities_t.mean(0)
@@ -50,7 +50,7 @@ def bnm(p: Predictions) -> float:
 
 @validator(
     "snd", higher=True, span="0 … log(n − 1)", most_rows=20_000,
-    fails="loves collapse: equal predictions score log(n − 1); compares all rows with all",
+    fails="favours collapse: equal predictions score log(n − 1); compares all rows with all",
 )  # fmt: skip
 def snd(p: Predictions) -> float:
     """Soft neighbourhood density: mean entropy of the similarities of predictions (Saito et al., 2021)."""

@@ -39,7 +39,7 @@ CONSENSUS_FAILS = "where most of those are wrong together"
 
 @dataclass(frozen=True)
 class Choice:
-    """The candidate that was chosen, by what, and why; all scores and ranks, by validator; who is out of the race."""
+    """The candidate that was chosen, by what, and why; all scores and ranks, by validator; who is excluded."""
 
     chosen: int
     by: str
@@ -78,7 +78,7 @@ def choose(
 ) -> Choice:
     """Choose the best candidate of a pool by a validator, or by the consensus of several.
 
-    Collapsed candidates are out of the race unless `guard` is off. `reference` is source-only's place in the pool: it
+    Collapsed candidates are excluded unless `guard` is off. `reference` is source-only's place in the pool: it
     is chosen when no other candidate beats it, by a better mean rank and by more votes for than against.
     """
     if not pool:

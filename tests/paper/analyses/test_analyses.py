@@ -14,9 +14,9 @@ from tests.runs.conftest import write_task
 from tsadapt.config import RunConfig
 from tsadapt.core import ClassMoments
 from tsadapt.errors import UserError
-from tsadapt.runs.fit import fit
+from tsadapt.runs.fit import train_run
 from tsadapt.training.setup import make_task
-from tsadapt.training.trainer import Training
+from tsadapt.training.trainer import Trainer
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_task(tmp_path)
     return RunConfig(
-        "source.npz", "target.npz", source_term="tsa", mi=True, network="mlp", bottleneck=8, steps=40, batch_size=16,
-        target_batch_size=16, lr=0.05,
+        "source.npz", "target.npz", source_term="tsa", target_terms=("mi",), network="mlp", bottleneck=8, steps=40,
+        batch_size=16, target_batch_size=16, lr=0.05,
     )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_watching_changes_nothing(config, tmp_path):
     """Looking for the ideal leaves the training as it is: the network ends with the weights that `fit` gives it."""
     seen = {}
     estimation_bias(make_task(config), watch=lambda training: seen.update(training.model.state_dict()))
-    out, _ = fit(config, tmp_path / "run", quiet=True)
+    out, _ = train_run(config, tmp_path / "run", quiet=True)
     saved = load_file(out / "model" / "model.safetensors")
     assert all(torch.equal(value, seen[name]) for name, value in saved.items())
 
@@ -75,7 +75,7 @@ def test_watching_changes_nothing(config, tmp_path):
 def test_what_was_stopped_goes_on_to_the_same_bits(config, tmp_path, monkeypatch):
     task, folder = make_task(replace(config, checkpoint_every=8)), tmp_path / "bias"
     whole = estimation_bias(task)
-    made, step = [], Training.step
+    made, step = [], Trainer.step
 
     def stopping(training, describe=False):
         if training.at == 30:
@@ -83,10 +83,10 @@ def test_what_was_stopped_goes_on_to_the_same_bits(config, tmp_path, monkeypatch
         made.append(training.at)
         return step(training, describe)
 
-    monkeypatch.setattr(Training, "step", stopping)
+    monkeypatch.setattr(Trainer, "step", stopping)
     with pytest.raises(KeyboardInterrupt):
         estimation_bias(task, folder)
-    monkeypatch.setattr(Training, "step", lambda training, describe=False: made.append(training.at) or step(training))
+    monkeypatch.setattr(Trainer, "step", lambda trainer, describe=False: made.append(trainer.at) or step(trainer))
     before = len(made)
     assert estimation_bias(task, folder) == whole
     assert 0 < len(made) - before < 40  # not from the beginning
@@ -99,7 +99,7 @@ def test_what_was_stopped_goes_on_to_the_same_bits(config, tmp_path, monkeypatch
 
 
 def test_a_run_looked_at_again(config, tmp_path):
-    out, metrics = fit(config, tmp_path / "run", quiet=True)
+    out, metrics = train_run(config, tmp_path / "run", quiet=True)
     look = features_of_run(out, most=10_000)
     assert len(look.f_t) == metrics["last"]["target"]["rows"]
     assert look.f_s.shape[1] == 8
@@ -126,5 +126,5 @@ def test_memory_of_a_fresh_process(config):
 
 
 def test_costs_are_of_what_was_request(config):
-    found = step_costs({"plain": replace(config, source_term="ce", mi=False), "tsa": config}, rounds=5)
+    found = step_costs({"plain": replace(config, source_term="ce", target_terms=()), "tsa": config}, rounds=5)
     assert 0 < found["plain"] < found["tsa"]

@@ -16,12 +16,13 @@ from tsadapt.cli import main
 from tsadapt.config import RunConfig
 from tsadapt.errors import UserError
 from tsadapt.report.augmented import augmented_run
-from tsadapt.runs.fit import fit
+from tsadapt.runs.fit import train_run
+from tsadapt.runs.folder import RunFolder
 from tsadapt.runs.kept_memory import load_memory
 
 SHORT = {
     "network": "small-16", "steps": 4, "batch_size": 8, "target_batch_size": 8, "lr": 0.01, "source_term": "tsa",
-    "mi": True, "device": "cpu",
+    "target_terms": ("mi",), "device": "cpu",
 }  # fmt: skip
 
 
@@ -65,22 +66,22 @@ def test_generator_and_run_are_found_again(made, capsys):
 def test_a_run_keeps_its_memory_on_request(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = RunConfig("digits:uci", "digits:uci", **SHORT)
-    fit(config, tmp_path / "run", quiet=True)
-    from_checkpoint = load_memory(tmp_path / "run")
+    train_run(config, tmp_path / "run", quiet=True)
+    from_checkpoint = load_memory(RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run" / "memory.safetensors").exists()
     metrics = (tmp_path / "run" / "metrics.json").stat().st_mtime_ns
-    fit(config, tmp_path / "run", quiet=True, keep_memory=True)  # done already: only the memory is added
+    train_run(config, tmp_path / "run", quiet=True, keep_memory=True)  # done already: only the memory is added
     assert (tmp_path / "run" / "metrics.json").stat().st_mtime_ns == metrics
-    source, target = load_memory(tmp_path / "run")
+    source, target = load_memory(RunFolder(tmp_path / "run"))
     assert torch.equal(source.features, from_checkpoint[0].features)
     assert torch.equal(target.labels, from_checkpoint[1].labels)
     assert torch.equal(source.count[:-1], torch.bincount(source.labels, minlength=11)[:10])
     for path in (tmp_path / "run" / "checkpoints").iterdir():
         path.unlink()
-    assert torch.equal(load_memory(tmp_path / "run")[0].features, source.features)
+    assert torch.equal(load_memory(RunFolder(tmp_path / "run"))[0].features, source.features)
     (tmp_path / "run" / "memory.safetensors").unlink()
     with pytest.raises(UserError, match="checkpoint, which had the memory, is gone"):
-        fit(config, tmp_path / "run", quiet=True, keep_memory=True)
+        train_run(config, tmp_path / "run", quiet=True, keep_memory=True)
     assert (tmp_path / "run" / "metrics.json").stat().st_mtime_ns == metrics
 
 
@@ -91,15 +92,15 @@ def test_what_has_no_memory_says_so(tmp_path, monkeypatch, capsys):
     assert "no memory to keep" in capsys.readouterr().err
     assert main(["fit", "digits:uci", "digits:uci", *words, "--out", "run"]) == 0
     with pytest.raises(UserError, match="--keep-memory"):
-        load_memory(tmp_path / "run")
+        load_memory(RunFolder(tmp_path / "run"))
 
 
 def test_the_moments_are_of_evaluation_mode(tmp_path, monkeypatch):
     """With dropout and batch statistics, the memory's own features lie elsewhere than any image's."""
     monkeypatch.chdir(tmp_path)
     config = RunConfig("digits:uci", "digits:uci", **SHORT)
-    run, _ = fit(config, tmp_path / "run", quiet=True, keep_memory=True)
-    augmented_features, (source, target) = augmented_run(run), load_memory(run)
+    run, _ = train_run(config, tmp_path / "run", quiet=True, keep_memory=True)
+    augmented_features, (source, target) = augmented_run(run), load_memory(RunFolder(run))
     assert torch.equal(augmented_features.augmenter.target.labels, target.labels)
     assert not torch.allclose(augmented_features.augmenter.source.features, source.features)
     assert torch.equal(augmented_features.augmenter.source.features, augmented_features.f_s)
@@ -111,7 +112,7 @@ def test_the_moments_are_of_evaluation_mode(tmp_path, monkeypatch):
 
 def test_several_heads_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run, _ = fit(RunConfig("digits:uci", "digits:uci", method="jada", **SHORT), tmp_path / "run", quiet=True)
+    run, _ = train_run(RunConfig("digits:uci", "digits:uci", method="jada", **SHORT), tmp_path / "run", quiet=True)
     with pytest.raises(UserError, match="2 heads"):
         augmented_run(run)
 
@@ -168,12 +169,12 @@ def test_the_run_s_own_settings_and_labels(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with np.load(small_images(tmp_path / "a.npz")) as file:
         arrays = dict(file)
-    config = RunConfig("a.npz", "a.npz", **SHORT, mean_shift=False, min_count=3)
-    run, _ = fit(config, tmp_path / "run", quiet=True, keep_memory=True)
+    config = RunConfig("a.npz", "a.npz", **SHORT, settings={"tsa": {"mean_shift": False, "min_count": 3}})
+    run, _ = train_run(config, tmp_path / "run", quiet=True, keep_memory=True)
     augmenter = augmented_run(run).augmenter
     assert (augmenter.mean_shift, augmenter.covariance, augmenter.min_count) == (False, True, 3)
     np.savez("a.npz", **{**arrays, "y": arrays["y"][::-1]})
-    with pytest.raises(UserError, match="other labels"):
+    with pytest.raises(UserError, match="different labels"):
         augmented_run(run)
 
 

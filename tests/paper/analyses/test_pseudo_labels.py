@@ -7,7 +7,7 @@ from paper.reproduce import reproduce
 from paper.request import Plan, Request
 from paper.rows import VARIANTS
 
-from tsadapt.objectives.methods import METHODS
+from tsadapt.objectives.base import METHODS
 
 
 def test_every_variant_of_every_method_is_a_run():

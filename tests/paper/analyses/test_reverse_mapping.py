@@ -8,7 +8,7 @@ from paper.analyses.wgan_gp import LATENT, Generator
 from torch import nn
 
 from tsadapt.core import FeatureMemory
-from tsadapt.models.build import Architecture, build
+from tsadapt.models.networks import Architecture, build
 from tsadapt.report.augmented import Augmenter
 
 

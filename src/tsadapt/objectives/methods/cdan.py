@@ -55,7 +55,7 @@ class CDANE(CDAN):
     """CDAN whose certain samples count more: w = 1 + exp(−H(g)), normalised within each domain."""
 
     entropy_grad: Literal["none", "reversed"] = setting(
-        "none", "CDAN+E's weights are constants, or carry a reversed gradient as in the published code."
+        "none", "Keep CDAN+E's weights constant, or pass a reversed gradient through them, as published."
     )
 
     def weights(self, out: Outputs) -> tuple[Tensor, Tensor]:

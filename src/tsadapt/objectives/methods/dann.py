@@ -19,7 +19,7 @@ class Adversarial(Method):
     terms: ClassVar[tuple[str, ...]] = ("domain",)
 
     reversal: Literal["progress", "iteration"] = setting(
-        "progress", "The reversed gradient grows over the run, or over 10,000 steps as in CDAN's code."
+        "progress", "Ramp up the reversed gradient over the run, or over 10,000 steps as in CDAN's code."
     )
 
     def __init__(self, context: Context, **settings: Any) -> None:

@@ -9,7 +9,7 @@ __all__ = ["SourceOnly"]
 
 @METHODS.register("source-only")
 class SourceOnly(Method):
-    """No adaptation. With cross-entropy and no target term, the target is not even forwarded."""
+    """No adaptation. With cross-entropy and no target term, the target is never forwarded."""
 
     needs_target = False
 

@@ -26,7 +26,7 @@ class SemanticAugmentation(SourceTerm):
     )
     policy: Literal["skip", "official", "global"] = setting(
         "skip",
-        "A class with too few pseudo-labels: plain cross-entropy, as the published code, or all classes' moments.",
+        "A class with too few pseudo-labels: skip (cross-entropy), official (as published), global (all classes).",
     )
     min_count: int = setting(1, "Pseudo-labels below which a class counts as having too few.", above=0)
 

@@ -30,7 +30,7 @@ class MutualInformation(TargetTerm):
 
     beta: float = setting(0.1, "Weight of mutual information (β).", at_least=0)
     class_prior: str | dict[str, float] = setting(
-        "uniform", "Class shares that MI aims for: uniform, source, or a JSON file {class: share}.", metavar="FILE"
+        "uniform", "Target class shares for MI: uniform, source, or a JSON file {class: share}.", metavar="FILE"
     )
 
     prior: Tensor | None
@@ -68,7 +68,7 @@ class MutualInformation(TargetTerm):
             return []
         return [
             "The source classes are far from equally frequent. If the target's are too, mutual information pulls the"
-            " wrong way: tell it the shares with --class-prior source, or --class-prior FILE."
+            " wrong way. Pass the shares: --class-prior source, or --class-prior FILE."
         ]
 
     def remarks(self, predicted_share: Tensor) -> list[str]:
