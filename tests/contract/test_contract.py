@@ -100,7 +100,9 @@ def test_a_step_runs_and_its_terms_are_finite(base, objective, precision):
     assert all(np.isfinite(value) for value in said.values() if isinstance(value, float))
     if len(expected) > 1:
         assert set(said["gradient_share"]) == expected
-        assert sum(said["gradient_share"].values()) == pytest.approx(1, abs=1e-3)
+        assert all(0 <= share <= 1 for share in said["gradient_share"].values())
+        if type(made.objective.method).update is Method.update:
+            assert sum(said["gradient_share"].values()) == pytest.approx(1, abs=1e-3)
     if hasattr(made.objective.method, "discriminator"):
         assert 0 <= said["discriminator_accuracy"] <= 1
     assert made.with_target == any(term.needs_target for term in made.objective)
