@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tsadapt.cli.options import Whole
+from tsadapt.cli.options import File, Whole
 from tsadapt.cli.output import check_output, output
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class Doctor:
     """The labelled domain."""
     target: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TARGET", help_behavior_hint="")] = None
     """The domain to adapt to."""
-    fix_list: Path | None = None
+    fix_list: File = None
     """Folder for source.txt and target.txt, lists without unreadable images and duplicates."""
-    out: Path | None = None
+    out: File = None
     """Where to write all findings as JSON."""
     workers: Whole = None
     """Processes that decode images."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from tsadapt.cli.options import File
 from tsadapt.cli.output import check_output, output
 
 __all__ = ["Evaluate"]
@@ -23,7 +24,7 @@ class Evaluate:
     """Folder of a finished run, or of a sweep: then the run that was chosen there."""
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """Labelled data, as for fit; of a dataset with splits, the test split."""
-    out: Path | None = None
+    out: File = None
     """Where to write all figures as JSON."""
     use: Literal["last", "selected"] = "last"
     """Which model of the run: of its last step, or the one that validators selected (fit --candidates)."""

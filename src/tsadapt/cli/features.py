@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from tsadapt.cli.options import Whole
+from tsadapt.cli.options import Text, Whole
 from tsadapt.cli.output import STREAM, check_output, output
 
 __all__ = ["Features"]
@@ -28,7 +28,7 @@ class Features:
     """The .npz to write."""
     backbone: str = "resnet50"
     """A timm network, or torchvision:NAME (tsadapt list backbones)."""
-    weights: str | None = None
+    weights: Text = None
     """Its weights: a .safetensors or .pth file, or none for random ones; downloaded unless given."""
     image_size: Whole = None
     """Side of the images that the backbone takes, in pixels; its own unless given."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from tsadapt.cli.options import File
 from tsadapt.cli.output import STREAM, output
 
 __all__ = ["Predict"]
@@ -26,7 +27,7 @@ class Predict:
     """Folder of a finished run, or of a sweep: then the run that was chosen there."""
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """Data, as for fit; labels are not needed. Of a dataset with splits, the test split."""
-    out: Path | None = None
+    out: File = None
     """File to write. (default: -, standard output)"""
     probabilities: bool = False
     """All probabilities, not only the highest."""

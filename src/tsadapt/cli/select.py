@@ -8,6 +8,8 @@ from typing import Annotated
 
 import tyro
 
+from tsadapt.cli.options import File
+
 __all__ = ["Select"]
 
 
@@ -26,7 +28,7 @@ class Select:
     """Validator to choose by (tsadapt list validators)."""
     no_guard: bool = False
     """Leave collapsed candidates in the race."""
-    out: Path | None = None
+    out: File = None
     """Folder for choice.json and scores.csv; nothing is written unless given."""
 
     def __call__(self) -> int:
