@@ -99,7 +99,11 @@ class Entry:
 
 
 def offered(monkeypatch, group, entries):
-    monkeypatch.setattr(module, "entry_points", lambda group: {known: entries}.get(group, []))
+    class Entries:
+        def select(self, group):
+            return {known: entries}.get(group, [])
+
+    monkeypatch.setattr(module, "_entry_points", Entries)
     known = group
 
 

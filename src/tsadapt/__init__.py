@@ -4,7 +4,6 @@ The public names are loaded when first used, so that `import tsadapt` costs noth
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from tsadapt.runs.fit import fit
     from tsadapt.runs.model import TrainedModel, load
 
-__version__ = version("tsadapt")
+    __version__: str
 
 __all__ = [
     "DomainAdaptationClassifier",
@@ -44,6 +43,10 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tsadapt")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'tsadapt' has no attribute {name!r}")

@@ -5,10 +5,10 @@ there is found by itself. Third parties add their own through entry points of th
 """
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, TypeVar
 from tsadapt.errors import UserError, unknown
 from tsadapt.settings import Setting, described, setting
 
-__all__ = ["Outline", "Registry", "room_outlines"]
+__all__ = ["Outline", "Registry", "room_outlines", "third_party"]
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -74,19 +74,24 @@ class Registry(Generic[T]):
         if self.room is not None:
             for module in iter_modules(import_module(self.room).__path__):
                 import_module(f"{self.room}.{module.name}")
-        for entry in entry_points(group=group_of(self.kind)):
+        for entry in third_party(self.kind):
             thing = entry.load()
             if self._things.get(entry.name) is not thing:  # loading it may have registered it by itself
                 self.register(entry.name)(thing)
 
 
-def group_of(kind: str) -> str:
-    """The entry-point group of a kind.
+def third_party(kind: str) -> Iterable[Any]:
+    """The entry points of a kind: the group of source terms is tsadapt.source_term."""
+    found: Iterable[Any] = _entry_points().select(group=f"tsadapt.{kind.replace(' ', '_')}")
+    return found
 
-    >>> group_of("source term")
-    'tsadapt.source_term'
-    """
-    return f"tsadapt.{kind.replace(' ', '_')}"
+
+@cache
+def _entry_points() -> Any:
+    """Those of all installed packages, which takes a while to read."""
+    from importlib.metadata import entry_points
+
+    return entry_points()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from tsadapt.cli.options import File, given_settings, setting_options
+from tsadapt.cli.options import File, MaybeText, Texts, given_settings, setting_options
 from tsadapt.config import DATA, NETWORK, OBJECTIVE, OPTIMISATION, RUN, RunConfig, read_file, read_toml
 from tsadapt.errors import UserError
 
@@ -29,12 +29,11 @@ def objective_options() -> list[tuple[str, Any, Any]]:
         return tyro.conf.arg(help=text, help_behavior_hint="", metavar=metavar)
 
     set_text = "Set one term only, where several share a setting's name; may be repeated."
-    several = tyro.conf.UseAppendAction[tuple[str, ...]]
     return [
         ("tsa", Annotated[bool, described("Short for --source-term tsa --target-term mi.")], False),
         ("mi", Annotated[bool, described("Short for --target-term mi.")], False),
         ("no_mi", Annotated[bool, described("Leave out mutual information, beside --tsa.")], False),
-        ("set", Annotated[several, described(set_text, "TERM.NAME=VALUE")], ()),
+        ("set", Annotated[Texts, described(set_text, "TERM.NAME=VALUE")], ()),
     ]
 
 
@@ -58,9 +57,9 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
     Example: tsadapt fit photos/labelled photos/new --tsa --out runs/photos
     """
 
-    source: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")] = None
+    source: Annotated[tyro.conf.Positional[MaybeText], tyro.conf.arg(metavar="SOURCE", help_behavior_hint="")] = None
     """The labelled domain."""
-    target: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TARGET", help_behavior_hint="")] = None
+    target: Annotated[tyro.conf.Positional[MaybeText], tyro.conf.arg(metavar="TARGET", help_behavior_hint="")] = None
     """The domain to adapt to; it needs no labels."""
     out: File = None
     """Folder of the run, or of the sweep. (default: runs/HASH)"""

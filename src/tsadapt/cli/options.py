@@ -3,14 +3,14 @@
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, Optional, TypeAlias, get_origin
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from tsadapt.config import OBJECTIVE, RUN_SETTINGS
 from tsadapt.errors import UserError
-from tsadapt.registry import Outline, group_of, room_outlines
+from tsadapt.registry import Outline, room_outlines, third_party
 from tsadapt.settings import Setting
 
 __all__ = ["File", "Number", "Text", "Whole", "WholeNumber", "given_settings", "setting_options", "terms_of_room"]
@@ -30,13 +30,20 @@ def _numbers(kind: type[int] | type[float], metavar: str, expected: str) -> Prim
 
 WHOLE, FRACTION = _numbers(int, "N", "a whole number"), _numbers(float, "X", "a number")
 
+# typing.Optional and a bare tuple: X | None and tuple[str, ...] make tyro import typeguard, which takes 30 ms.
+MaybeText: TypeAlias = Optional[str]  # noqa: UP045
+MaybeWhole: TypeAlias = Optional[int]  # noqa: UP045
+MaybeNumber: TypeAlias = Optional[float]  # noqa: UP045
+MaybePath: TypeAlias = Optional[Path]  # noqa: UP045
+Texts: Any = tyro.conf.UseAppendAction[tuple]  # type: ignore[type-arg]
+
 # The help need not say "None" where nothing is given.
 _quiet = tyro.conf.arg(help_behavior_hint="")
-Text = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Text = Annotated[MaybeText, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 WholeNumber = Annotated[int, WHOLE]
-Whole = Annotated[int | None, WHOLE, _quiet]
-Number = Annotated[float | None, FRACTION, _quiet]
-File = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+Whole = Annotated[MaybeWhole, WHOLE, _quiet]
+Number = Annotated[MaybeNumber, FRACTION, _quiet]
+File = Annotated[MaybePath, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 
 Field = tuple[str, Any, Any]
 """Name, type and default of a field, as `dataclasses.make_dataclass` takes them."""
@@ -47,10 +54,8 @@ ROOMS = {kind: f"tsadapt.objectives.{kind.replace(' ', '_')}s" for kind in ("sou
 
 def terms_of_room(kind: str) -> dict[str, Outline]:
     """The terms of a room, read without importing torch; those of third parties are imported."""
-    from importlib.metadata import entry_points
-
     found = room_outlines(ROOMS[kind])
-    for entry in entry_points(group=group_of(kind)):
+    for entry in third_party(kind):
         cls = entry.load()
         found[entry.name] = Outline(entry.name, (cls.__doc__ or "").partition("\n")[0], cls.settings)
     return dict(sorted(found.items()))
@@ -110,21 +115,21 @@ def _value_field(one: Setting) -> Field:
     if any(get_origin(kind) in (tuple, dict) and str not in one.kinds for kind in one.kinds):
         metavar = one.metavar or "NAME=NUMBER"
         several = tyro.conf.arg(help=one.help, help_behavior_hint=hint, metavar=metavar)
-        return flag, Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], several], ()
+        return flag, Annotated[Texts, several], ()
     if one.choices:
         metavar = "{" + ",".join(map(str, one.choices)) + "}"
         kind: Any = Literal[one.choices]
         return (
             flag,
-            Annotated[kind | None, tyro.conf.arg(help=one.help, help_behavior_hint=hint, metavar=metavar)],
+            Annotated[Optional[kind], tyro.conf.arg(help=one.help, help_behavior_hint=hint, metavar=metavar)],  # noqa: UP045
             None,
         )
     if int in one.kinds:
-        return flag, Annotated[int | None, WHOLE, described], None
+        return flag, Annotated[MaybeWhole, WHOLE, described], None
     if float in one.kinds:
-        return flag, Annotated[float | None, FRACTION, described], None
+        return flag, Annotated[MaybeNumber, FRACTION, described], None
     metavar = one.metavar or "TEXT"
-    return flag, Annotated[str | None, tyro.conf.arg(help=one.help, help_behavior_hint=hint, metavar=metavar)], None
+    return flag, Annotated[MaybeText, tyro.conf.arg(help=one.help, help_behavior_hint=hint, metavar=metavar)], None
 
 
 def given_settings(options: Iterable[Any]) -> dict[str, Any]:
