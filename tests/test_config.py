@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.configs import changed, run_config
+from tests.tasks import runs_in
 
 from tsadapt.cli import main
 from tsadapt.config import REVISION, RUN_SETTINGS, RunConfig, differing_keys, read_config, read_toml, to_toml
@@ -180,7 +181,7 @@ def test_one_spelling_of_paths_is_one_run(config, here, capsys, monkeypatch):
     again, _ = train_run(absolute, quiet=True)
     assert again == first
     assert "done already" in capsys.readouterr().err
-    assert [path.name for path in Path("runs").iterdir()] == [read_config(first / "config.toml").hash()]
+    assert [path.name for path in runs_in("runs")] == [read_config(first / "config.toml").hash()]
     monkeypatch.chdir("deep")
     moved = changed(config, source="../source.npz", target="../target.npz")
     train_run(moved, here / first, quiet=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.sweep.words import SHORT, SWEEP, choice
-from tests.tasks import write_task
+from tests.tasks import runs_in, write_task
 
 from tsadapt.cli import main
 from tsadapt.errors import UserError
@@ -145,7 +145,7 @@ def test_the_chosen_step_is_what_predicts(here):
     words = [*SWEEP[:3], "--grid", "lambda0=0.1", *SHORT, "--candidates", "4", "--out", "s"]
     assert main(words) == 0
     x = torch.from_numpy(np.load("target.npz")["x"]).float()
-    run = next(path for path in Path("s/runs").iterdir() if 'source_term = "tsa"' in (path / "config.toml").read_text())
+    run = next(path for path in runs_in("s/runs") if 'source_term = "tsa"' in (path / "config.toml").read_text())
     for step in (6, 12, 18, 24):
         Path("s/choice.json").write_text(json.dumps({"run": f"runs/{run.name}", "step": step}))
         with torch.no_grad():
@@ -170,7 +170,7 @@ def test_a_folder_of_another_task_is_refused(here, capsys):
 
 def test_select_names_what_is_not_ready(here, capsys):
     assert main([*SWEEP[:3], "--grid", "lambda0=0.1", *SHORT, "--out", "s"]) == 0
-    run = next(path for path in Path("s/runs").iterdir() if 'source_term = "tsa"' in (path / "config.toml").read_text())
+    run = next(path for path in runs_in("s/runs") if 'source_term = "tsa"' in (path / "config.toml").read_text())
     (run / "metrics.json").unlink()
     capsys.readouterr()
     assert main(["select", "s"]) == 0
