@@ -33,6 +33,8 @@ def test_sweep_chooses_writes_and_is_not_done_twice(here, capsys):
     assert main([*SWEEP, "--out", "s"]) == 0
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert Path("s/choice.json").read_bytes() == before
+    assert main(["sweep", str(here / "source.npz"), "./target.npz", *SWEEP[3:], "--out", str(here / "s")]) == 0
+    assert {path: path.stat().st_mtime_ns for path in Path("s/runs").glob("*/metrics.json")} == times
     # The folder of the sweep stands for the chosen run, and select scores its runs again.
     assert main(["evaluate", "s", "target.npz"]) == 0
     assert main(["predict", "s", "target.npz", "--out", "p.csv"]) == 0
