@@ -302,6 +302,7 @@ def locked(path: Path, timeout: float = -1) -> Iterator[None]:
     try:
         yield
     finally:
+        path.unlink(missing_ok=True)  # while it is held: who waits for it notices, and makes a new one
         lock.release()
 
 
