@@ -1,8 +1,10 @@
 """A small task of feature vectors: three Gaussian classes, and the same moved."""
 
+from pathlib import Path
+
 import numpy as np
 
-__all__ = ["write_task"]
+__all__ = ["runs_in", "write_task"]
 
 
 def write_task(folder, seed=0, n=120, names=("ant", "bee", "cow"), target_labels=True, shuffle=False, counts=None):
@@ -17,3 +19,8 @@ def write_task(folder, seed=0, n=120, names=("ant", "bee", "cow"), target_labels
         y_t = np.random.default_rng(9).permutation(y_t)
     labels = {"y": y_t, "classes": np.array(names)} if target_labels else {}
     np.savez(folder / "target.npz", x=x_t, **labels)
+
+
+def runs_in(folder):
+    """The runs of a folder of runs; their locks lie beside them."""
+    return [path for path in sorted(Path(folder).iterdir()) if path.is_dir()]

@@ -1,10 +1,11 @@
 """A run's config: what it takes, how it is written and read, and the hash that names it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from tests.configs import changed, run_config
+from tests.tasks import runs_in
 
 from tsadapt.cli import main
 from tsadapt.config import REVISION, RUN_SETTINGS, RunConfig, differing_keys, read_config, read_toml, to_toml
@@ -12,6 +13,7 @@ from tsadapt.errors import UserError
 from tsadapt.objectives.base import METHODS, SOURCE_TERMS, TARGET_TERMS
 from tsadapt.objectives.objective import full_settings, uses
 from tsadapt.runs.fit import train_run
+from tsadapt.settings import Setting, setting
 from tsadapt.training.setup import one_spelling
 
 ODD = run_config(
@@ -94,6 +96,17 @@ def test_a_setting_at_its_default_is_no_part_of_the_hash():
     assert changed(config, lambda0=0.5, beta=0.2).hash() != config.hash()
     assert changed(changed(config, lambda0=0.5), lambda0=0.25) == config
     assert changed(config, class_prior="uniform") == config
+
+
+def test_a_setting_that_comes_later_leaves_the_names_of_older_runs_alone(monkeypatch):
+    @dataclass(frozen=True)
+    class Later(RunConfig):
+        depth: int = setting(3, "How deep.")
+
+    before = RunConfig("a", "b", seed=1).hash()
+    monkeypatch.setitem(RUN_SETTINGS, "depth", Setting("depth", int, 3, "How deep."))
+    assert Later("a", "b", seed=1).hash() == before
+    assert Later("a", "b", seed=1, depth=4).hash() != before
 
 
 def test_what_changes_a_result_changes_the_hash_and_nothing_else_does():
@@ -180,7 +193,7 @@ def test_one_spelling_of_paths_is_one_run(config, here, capsys, monkeypatch):
     again, _ = train_run(absolute, quiet=True)
     assert again == first
     assert "done already" in capsys.readouterr().err
-    assert [path.name for path in Path("runs").iterdir()] == [read_config(first / "config.toml").hash()]
+    assert [path.name for path in runs_in("runs")] == [read_config(first / "config.toml").hash()]
     monkeypatch.chdir("deep")
     moved = changed(config, source="../source.npz", target="../target.npz")
     train_run(moved, here / first, quiet=True)

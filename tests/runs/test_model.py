@@ -13,6 +13,7 @@ from PIL import Image
 from tests.configs import changed
 from tests.photos import CLASSES, truncate
 from tests.runs.killing import Killed, kill_at, weights
+from tests.tasks import runs_in
 
 import tsadapt
 from tsadapt.cli import main
@@ -129,14 +130,14 @@ def test_the_same_call_finds_a_run_done_or_resumes_it(arrays, capsys, monkeypatc
         kill_at(patch, 17)
         with pytest.raises(Killed):
             fit()
-    (run,) = Path("runs").iterdir()
+    (run,) = runs_in("runs")
     assert not (run / "metrics.json").exists()
     model = fit()
     assert "resumed at step 14" in capsys.readouterr().err
     assert model.run.path == run
     fit()
     assert "done already" in capsys.readouterr().err
-    assert [*Path("runs").iterdir()] == [run]
+    assert runs_in("runs") == [run]
     fit(out="whole")
     assert weights(Path("whole")) == weights(run)
     with pytest.raises(UserError, match="lambda0"):
@@ -145,7 +146,7 @@ def test_the_same_call_finds_a_run_done_or_resumes_it(arrays, capsys, monkeypatc
     assert weights(Path("whole")) != weights(run)
     x_t[0] += 1  # other data are another run
     fit()
-    assert len([*Path("runs").iterdir()]) == 2
+    assert len(runs_in("runs")) == 2
 
 
 def test_fit_takes_the_words_of_the_command(here, capsys):

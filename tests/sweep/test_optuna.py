@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 from tests.sweep.words import SHORT, choice
+from tests.tasks import runs_in
 
 from tsadapt.cli import main
 from tsadapt.sweep import search
@@ -14,10 +15,10 @@ def test_optuna_searches_and_resumes(here, capsys):
     words = [*OPTUNA, "--grid", "lambda0=0.05..1", "--grid", "steps=20..30"]
     assert main([*words, "--trials", "2"]) == 0
     assert "guided by dev" in capsys.readouterr().err
-    runs = {path.name for path in Path("s/runs").iterdir()}
+    runs = {path.name for path in runs_in("s/runs")}
     assert len(runs) == 3
     assert main([*words, "--trials", "3"]) == 0
-    more = {path.name for path in Path("s/runs").iterdir()}
+    more = {path.name for path in runs_in("s/runs")}
     assert runs < more
     assert len(more) == 4
     assert set(choice("s")["overrides"]) <= {"lambda0", "steps", "method", "source_term", "target_terms", "term_weight"}
@@ -33,7 +34,7 @@ def test_optuna_takes_up_what_was_stopped(here, monkeypatch):
     assert main(words) == 0
     stopped_at = Path("stopped").read_text()
     assert Path("s/runs", stopped_at, "metrics.json").exists()
-    assert len([*Path("s/runs").iterdir()]) == 3
+    assert len(runs_in("s/runs")) == 3
 
 
 def _stop(planned, *rest):

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from tsadapt.config import RunConfig
 from tsadapt.errors import UserError
-from tsadapt.sweep.plan import Range, draw, grid, parse_axis
+from tsadapt.sweep.plan import Planned, Range, draw, grid, parse_axis
 
 
 def test_axes():
@@ -46,3 +47,12 @@ def test_draws_are_a_function_of_the_seed():
     assert len(draw({"lr": Range(0.1, 0.10001)}, 5, seed=0)) == 1  # as many as four digits tell apart
     whole = draw(dict([parse_axis("steps=5..9")]), 4, seed=0)
     assert all(isinstance(one["steps"], int) and 5 <= one["steps"] <= 9 for one in whole)
+
+
+def test_one_spelling_of_paths_is_one_run_of_a_sweep(here):
+    base = RunConfig("source.npz", "target.npz", source_term="tsa")
+    spelled = RunConfig(str(here / "source.npz"), "./target.npz", source_term="tsa")
+    made, other = (Planned.of(one, {"lambda0": 0.5}, here / "s") for one in (base, spelled))
+    assert made == other
+    assert made.out.name == made.config.hash()
+    assert made.config.source == str(here / "source.npz")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.configs import run_config
 from tests.sweep.words import SWEEP, choice
+from tests.tasks import runs_in
 
 from tsadapt.cli import main
 from tsadapt.errors import UserError
@@ -90,7 +91,7 @@ def test_stopped_side_by_side_saves_all_and_starts_nothing_more(here, number):
     """Source-only makes three steps and ends; two of the four others are on their way, and two are waiting."""
     words = [*SWEEP[:3], "--grid", "lambda0=0.1,0.2,0.3,0.4", "--grid", "steps=100000", "--jobs", "2", *LONG]
     stopped(words, begun=3, number=number)
-    assert len([*Path("s/runs").iterdir()]) == 3
+    assert len(runs_in("s/runs")) == 3
     assert len([*Path("s/runs").glob("*/checkpoints/step-*.pt")]) == 3
 
 
@@ -102,7 +103,7 @@ def test_runs_save_and_end_when_their_parent_is_killed(here):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and len([*Path("s/runs").glob("*/checkpoints/step-*.pt")]) < 3:
         time.sleep(0.1)
-    unfinished = [path for path in Path("s/runs").iterdir() if not (path / "metrics.json").exists()]
+    unfinished = [path for path in runs_in("s/runs") if not (path / "metrics.json").exists()]
     assert len(unfinished) == 2
     for path in unfinished:
         while time.monotonic() < deadline:
@@ -118,7 +119,7 @@ def test_stopped_with_one_run_left_and_going_on(here):
     """The short run of two ends, the other is stopped while nobody else works; the same command then ends it."""
     words = [*SWEEP[:3], "--grid", "steps=4,1500", "--jobs", "2", *LONG, "--batch-size", "16"]
     stopped(words, begun=3, done=2)
-    unfinished = [path for path in Path("s/runs").iterdir() if not (path / "metrics.json").exists()]
+    unfinished = [path for path in runs_in("s/runs") if not (path / "metrics.json").exists()]
     assert len(unfinished) == 1
     assert [*unfinished[0].glob("checkpoints/step-*.pt")]
     assert main([*words, "--quiet"]) == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.sweep.words import SHORT, SWEEP, choice
-from tests.tasks import write_task
+from tests.tasks import runs_in, write_task
 
 from tsadapt.cli import main
 from tsadapt.errors import UserError
@@ -33,6 +33,8 @@ def test_sweep_chooses_writes_and_is_not_done_twice(here, capsys):
     assert main([*SWEEP, "--out", "s"]) == 0
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert Path("s/choice.json").read_bytes() == before
+    assert main(["sweep", str(here / "source.npz"), "./target.npz", *SWEEP[3:], "--out", str(here / "s")]) == 0
+    assert {path: path.stat().st_mtime_ns for path in Path("s/runs").glob("*/metrics.json")} == times
     # The folder of the sweep stands for the chosen run, and select scores its runs again.
     assert main(["evaluate", "s", "target.npz"]) == 0
     assert main(["predict", "s", "target.npz", "--out", "p.csv"]) == 0
@@ -145,7 +147,7 @@ def test_the_chosen_step_is_what_predicts(here):
     words = [*SWEEP[:3], "--grid", "lambda0=0.1", *SHORT, "--candidates", "4", "--out", "s"]
     assert main(words) == 0
     x = torch.from_numpy(np.load("target.npz")["x"]).float()
-    run = next(path for path in Path("s/runs").iterdir() if 'source_term = "tsa"' in (path / "config.toml").read_text())
+    run = next(path for path in runs_in("s/runs") if 'source_term = "tsa"' in (path / "config.toml").read_text())
     for step in (6, 12, 18, 24):
         Path("s/choice.json").write_text(json.dumps({"run": f"runs/{run.name}", "step": step}))
         with torch.no_grad():
@@ -170,7 +172,7 @@ def test_a_folder_of_another_task_is_refused(here, capsys):
 
 def test_select_names_what_is_not_ready(here, capsys):
     assert main([*SWEEP[:3], "--grid", "lambda0=0.1", *SHORT, "--out", "s"]) == 0
-    run = next(path for path in Path("s/runs").iterdir() if 'source_term = "tsa"' in (path / "config.toml").read_text())
+    run = next(path for path in runs_in("s/runs") if 'source_term = "tsa"' in (path / "config.toml").read_text())
     (run / "metrics.json").unlink()
     capsys.readouterr()
     assert main(["select", "s"]) == 0
