@@ -68,7 +68,7 @@ def test_one_term_alone_can_be_meant():
     told = []
     assert changed(both, told.append, **{"isda.lambda0": 0.7}) == both  # of a term that the run does not have
     assert "lambda0" in told[0]
-    with pytest.raises(UserError, match=r"mi\.lambda0"):
+    with pytest.raises(UserError, match="setting of mi 'lambda0'"):
         changed(both, mi=True, **{"mi.lambda0": 0.5})
 
 
@@ -132,7 +132,18 @@ def test_settings_of_terms_that_the_run_does_not_have_are_dropped():
     tsa = changed(plain, tsa=True, lambda0=0.5)
     assert changed(tsa, source_term="ce", mi=False).settings == {}
     assert changed(tsa, source_term="ce", mi=False) == plain
-    assert RunConfig("a", "b", settings={"tsa": {"lambda0": 1.0}}).settings == {}
+    unused = RunConfig("a", "b", settings={"tsa": {"lambda0": 1.0}})
+    assert unused.hash() == plain.hash()
+    assert changed(unused) == plain
+    with pytest.raises(UserError, match=r"Unknown term 'tsaa'\. Did you mean 'tsa'"):
+        changed(plain, settings={"tsaa": {"lambda0": 1.0}})
+    for wrong in (3, {"tsa": 3}, {"lambda0": 1}):
+        with pytest.raises(UserError, match="expected a table of settings for each term"):
+            RunConfig("a", "b", settings=wrong)
+    told.clear()
+    changed(plain, told.append, settings={"tsa": {"lambda0": 1.0}})
+    assert told == ["the settings of tsa are not used: this run does not have that term."]
+    assert changed(tsa, tsa=False) == plain
     assert uses(tsa, "lambda0")
     assert uses(tsa, "steps")
     assert not uses(plain, "lambda0")
@@ -192,12 +203,12 @@ def test_one_spelling_of_paths_is_one_run(config, here, capsys, monkeypatch):
     capsys.readouterr()
     again, _ = train_run(absolute, quiet=True)
     assert again == first
-    assert "done already" in capsys.readouterr().err
+    assert "already done" in capsys.readouterr().err
     assert [path.name for path in runs_in("runs")] == [read_config(first / "config.toml").hash()]
     monkeypatch.chdir("deep")
     moved = changed(config, source="../source.npz", target="../target.npz")
     train_run(moved, here / first, quiet=True)
-    assert "done already" in capsys.readouterr().err
+    assert "already done" in capsys.readouterr().err
 
 
 def test_weights_and_names_have_one_spelling(here, monkeypatch):
@@ -220,4 +231,4 @@ def test_a_frozen_run_found_by_the_other_spelling_of_its_weights(frozen, capsys)
     first, _ = train_run(changed(frozen, weights="w.pth"), quiet=True)
     again, _ = train_run(changed(frozen, weights=str(Path("w.pth").absolute()), source="./labelled/"), quiet=True)
     assert again == first
-    assert "done already" in capsys.readouterr().err
+    assert "already done" in capsys.readouterr().err

@@ -121,3 +121,37 @@ def test_an_entry_point_of_a_taken_name_raises(monkeypatch):
     offered(monkeypatch, "tsadapt.bright_colour", [Entry("red", "theirs")])
     with pytest.raises(ValueError, match="'red' is registered already"):
         list(colours)
+
+
+def test_a_broken_entry_point_is_one_line(monkeypatch):
+    class Broken(Entry):
+        value = "sharp:Nope"
+
+        def load(self):
+            raise AttributeError("module 'sharp' has no attribute 'Nope'")
+
+    colours = Registry("bright colour")
+    offered(monkeypatch, "tsadapt.bright_colour", [Broken("sharp", None)])
+    for _ in range(2):  # nothing half-read is kept
+        with pytest.raises(UserError, match=r"'sharp'.*sharp:Nope.*AttributeError"):
+            list(colours)
+
+
+def test_a_room_that_cannot_be_read_is_imported(tmp_path, monkeypatch):
+    """A default that is computed, and a base from elsewhere, are found all the same."""
+    room = tmp_path / "oddroom"
+    room.mkdir()
+    (room / "__init__.py").write_text("")
+    (room / "odd.py").write_text(
+        "from tsadapt.objectives.base import TargetTerm\n"
+        "from tsadapt.registry import Registry\n"
+        "from tsadapt.settings import setting\n"
+        "ODD = Registry('odd', 'oddroom')\n"
+        "DEFAULT = 0.25\n"
+        "@ODD.register('odd')\n"
+        "class Odd(TargetTerm):\n"
+        '    """Odd."""\n'
+        "    gamma: float = setting(DEFAULT, 'Strength.')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert room_outlines("oddroom")["odd"].settings["gamma"].default == 0.25

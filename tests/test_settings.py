@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from tsadapt.errors import UserError
@@ -50,7 +51,6 @@ def test_values_in_their_types(kind, given, kept):
         (tuple[str, ...], "ab", "a list of names"),
         (tuple[str, ...], [1], "a list of names"),
         (dict[str, float], {"a": "1"}, "a table of numbers by name"),
-        (dict[str, float], {1: 1.0}, "a table of numbers by name"),
         (dict[str, float], {"a": True}, "a table of numbers by name"),
         (str | dict[str, float], 3, "text or a table of numbers by name"),
         (Literal["x", "y"], 3, "'x', 'y'"),
@@ -155,3 +155,13 @@ def test_a_default_that_can_change_is_not_shared():
     shares: Any = [declared_settings(Base)["shares"].default for _ in range(2)]
     shares[0]["a"] = 1.0
     assert shares[1] == {}
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert Setting("lr", float, 0.1, "").check(np.float32(0.5)) == 0.5
+    assert type(Setting("lr", float, 0.1, "").check(np.float64(0.5))) is float
+    assert type(Setting("steps", int | None, None, "").check(np.int64(3))) is int
+    assert Setting("on", bool, False, "").check(np.True_) is True
+    assert Setting("prior", dict[str, float], {}, "").check({1: np.float64(1)}) == {"1": 1.0}
+    with pytest.raises(UserError, match="a whole number"):
+        Setting("steps", int, 1, "").check(np.float64(3.0))

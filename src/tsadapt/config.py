@@ -11,7 +11,16 @@ from typing import Any, Literal, get_type_hints
 from tsadapt.errors import UserError, unknown
 from tsadapt.settings import Setting, described, setting
 
-__all__ = ["RUN_SETTINGS", "Precision", "RunConfig", "differing_keys", "read_config", "read_toml", "to_toml"]
+__all__ = [
+    "RUN_SETTINGS",
+    "SHORTHANDS",
+    "Precision",
+    "RunConfig",
+    "differing_keys",
+    "read_config",
+    "read_toml",
+    "to_toml",
+]
 
 REVISION = 2
 """What a config means, and the shape of a run's folder. Raised when either changes: older folders are then refused."""
@@ -27,7 +36,7 @@ class RunConfig:
     """One training run. None means "what suits the data", and is filled in before the run starts.
 
     `settings` are those of the terms, by the term's name; what is not there has the term's default. Settings of terms
-    that the run does not have are dropped.
+    that the run does not have count for nothing.
 
     >>> config = RunConfig("digits:uci", "digits:mnist-5k", source_term="tsa", target_terms=("mi",))
     >>> replace(config, seed=1).hash() == config.hash()
@@ -81,8 +90,8 @@ class RunConfig:
         shown="downloaded",
     )  # fmt: skip
     freeze_backbone: bool | None = setting(
-        None, "Compute the backbone's features once and train on them.", group=NETWORK, shown="yes on a CPU",
-        switches={"freeze_backbone": True, "no_freeze_backbone": False},
+        None, "Compute the backbone's features once and train on them.", group=NETWORK, shown="on a CPU",
+        off="Train the backbone too.", switches={"freeze_backbone": True, "no_freeze_backbone": False},
     )  # fmt: skip
     image_size: int | None = setting(
         None, "Side of the images that the backbone takes, in pixels.", group=NETWORK, above=0, shown="the backbone's"
@@ -132,8 +141,9 @@ class RunConfig:
                 object.__setattr__(self, name, one.check(getattr(self, name)))
         if len(set(self.target_terms)) < len(self.target_terms):
             raise UserError(f"target_terms is {', '.join(self.target_terms)}: each term can be given once.")
-        mine = {name: dict(self.settings[name]) for name in self.terms if self.settings.get(name)}
-        object.__setattr__(self, "settings", mine)
+        if not isinstance(self.settings, Mapping) or not all(isinstance(v, Mapping) for v in self.settings.values()):
+            raise UserError(f"settings is {self.settings!r}, expected a table of settings for each term by its name.")
+        object.__setattr__(self, "settings", {term: dict(given) for term, given in self.settings.items()})
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -143,7 +153,8 @@ class RunConfig:
     def result_keys(self) -> dict[str, Any]:
         """Every setting that the result depends on; those of terms as TERM.NAME."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in NOT_RESULT and f.name != "settings"}
-        return own | {f"{term}.{name}": v for term, given in self.settings.items() for name, v in given.items()}
+        mine = {term: self.settings.get(term, {}) for term in self.terms}
+        return own | {f"{term}.{name}": value for term, given in mine.items() for name, value in given.items()}
 
     def hash(self) -> str:
         """Twelve characters that name the run: equal for equal results, whatever the device or the checkpoints.
@@ -161,6 +172,12 @@ RUN_SETTINGS: dict[str, Setting] = {
     if field.metadata
 }
 """Every setting of a run, by name; source and target aside."""
+
+SHORTHANDS = {
+    "tsa": Setting("tsa", bool, False, "Short for --source-term tsa --target-term mi."),
+    "mi": Setting("mi", bool, False, "Short for --target-term mi."),
+}
+"""Settings that stand for terms."""
 
 NOT_RESULT = tuple(name for name, one in RUN_SETTINGS.items() if not one.result)
 

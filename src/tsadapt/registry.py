@@ -5,7 +5,7 @@ there is found by itself. Third parties add their own through entry points of th
 """
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -44,6 +44,8 @@ class Registry(Generic[T]):
             if name in self._things:
                 raise ValueError(f"{self.kind} {name!r} is registered already, as {self._things[name]!r}.")
             self._things[name] = thing  # type: ignore[assignment]
+            if isinstance(thing, type) and self.room is not None:
+                thing.registered_names = (*vars(thing).get("registered_names", ()), name)  # type: ignore[attr-defined]
             return thing
 
         return put
@@ -70,20 +72,30 @@ class Registry(Generic[T]):
         """Import the room, and what third parties offer, once."""
         if self._complete:
             return
-        self._complete = True
-        if self.room is not None:
-            for module in iter_modules(import_module(self.room).__path__):
-                import_module(f"{self.room}.{module.name}")
-        for entry in third_party(self.kind):
-            thing = entry.load()
-            if self._things.get(entry.name) is not thing:  # loading it may have registered it by itself
-                self.register(entry.name)(thing)
+        self._complete = True  # modules of the room may ask for each other's things
+        try:
+            if self.room is not None:
+                for module in iter_modules(import_module(self.room).__path__):
+                    import_module(f"{self.room}.{module.name}")
+            for name, thing in third_party(self.kind):
+                if self._things.get(name) is not thing:  # loading it may have registered it by itself
+                    self.register(name)(thing)
+        except BaseException:
+            self._complete = False
+            raise
 
 
-def third_party(kind: str) -> Iterable[Any]:
-    """The entry points of a kind: the group of source terms is tsadapt.source_term."""
-    found: Iterable[Any] = _entry_points().select(group=f"tsadapt.{kind.replace(' ', '_')}")
-    return found
+def third_party(kind: str) -> Iterator[tuple[str, Any]]:
+    """What other packages offer of a kind, by name; the group of source terms is tsadapt.source_term."""
+    for entry in _entry_points().select(group=f"tsadapt.{kind.replace(' ', '_')}"):
+        try:
+            yield entry.name, entry.load()
+        except Exception as error:  # of somebody else's code, all kinds
+            package = getattr(getattr(entry, "dist", None), "name", "an installed package")
+            raise UserError(
+                f"The {kind} {entry.name!r} of {package} cannot be loaded ({entry.value}): {type(error).__name__}:"
+                f" {error}. Repair or uninstall {package}."
+            ) from error
 
 
 @cache
@@ -106,15 +118,38 @@ class Outline:
 def room_outlines(room: str) -> dict[str, Outline]:
     """The registered classes of a room, read from its files without importing them, which would take seconds of torch.
 
-    A class is found by its decorator `@….register("name")`; settings of its bases in the room are its own, too.
+    A class is found by its decorator `@….register("name")`; settings of its bases in the room are its own, too. What
+    cannot be read that way (a default that is computed, a base from elsewhere) is imported after all.
     """
+    try:
+        return _read_outlines(room)
+    except (NameError, ValueError, TypeError, AttributeError, SyntaxError, KeyError):
+        return _imported_outlines(room)
+
+
+def _imported_outlines(room: str) -> dict[str, Outline]:
+    """The same by importing every file of the room."""
+    found = {}
+    for module in iter_modules(import_module(room).__path__):
+        for thing in vars(import_module(f"{room}.{module.name}")).values():
+            if isinstance(thing, type) and thing.__module__ == f"{room}.{module.name}":
+                for name in vars(thing).get("registered_names", ()):
+                    summary = (thing.__doc__ or "").partition("\n")[0]
+                    found[name] = Outline(name, summary, getattr(thing, "settings", {}))
+    return dict(sorted(found.items()))
+
+
+def _read_outlines(room: str) -> dict[str, Outline]:
     spec = find_spec(room)
     assert spec is not None
     classes: dict[str, ast.ClassDef] = {}
     for path in sorted(Path(folder) for folder in spec.submodule_search_locations or ()):
         for file in sorted(path.glob("*.py")):
             tree = ast.parse(file.read_text(encoding="utf-8"))
-            classes |= {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+            for node in [node for node in tree.body if isinstance(node, ast.ClassDef)]:
+                if node.name in classes:
+                    raise ValueError(f"two classes called {node.name}")
+                classes[node.name] = node
     found = {}
     for node in classes.values():
         for name in _registered_names(node):
@@ -125,19 +160,19 @@ def room_outlines(room: str) -> dict[str, Outline]:
 
 def _registered_names(node: ast.ClassDef) -> list[str]:
     calls = [d for d in node.decorator_list if isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute)]
-    return [ast.literal_eval(call.args[0]) for call in calls if _attribute(call) == "register"]
+    return [ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func).endswith(".register")]
 
 
-def _attribute(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+KNOWN_BASES = ("SourceTerm", "TargetTerm", "Method")
+"""Bases without settings of their own, from outside the rooms."""
 
 
 def _settings(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> dict[str, Setting]:
     """The settings of a class and of its bases, the bases' first."""
     found: dict[str, Setting] = {}
-    for base in node.bases:
-        if isinstance(base, ast.Name) and base.id in classes:
-            found |= _settings(classes[base.id], classes)
+    for base in map(ast.unparse, node.bases):
+        if base not in KNOWN_BASES:
+            found |= _settings(classes[base], classes)
     words: dict[str, Any] = {"setting": setting, "Literal": Literal}
     declared = [line for line in node.body if isinstance(line, ast.AnnAssign) and isinstance(line.value, ast.Call)]
     for line in declared:

@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -24,7 +25,8 @@ class Setting:
 
     `kind` is its type hint, `flag` its name on the command line if it is another one. `shown` is what --help gives as
     the default where the value itself says little. `switches` are extra flags, each standing for a value:
-    {"no_covariance": "none"}. A setting with `result=False` changes how a run is done and not what comes out of it.
+    {"no_covariance": "none"}; `off` is the help of the one that turns a setting off. A setting with `result=False`
+    changes how a run is done and not what comes out of it.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Setting:
     shown: str = ""
     metavar: str = ""
     flag: str = ""
+    off: str = ""
     switches: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     result: bool = True
 
@@ -82,7 +85,7 @@ class Setting:
                     value = kind(word)
                     break
         elif any(get_origin(kind) is tuple for kind in self.kinds):
-            value = tuple(part for part in word.split("+") if part)
+            value = tuple(part for part in word.split("+") if part and word != "none")
         return self.check(value)
 
     @property
@@ -123,11 +126,13 @@ def _as(kind: Any, value: Any) -> Any:
         return tuple(value) if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value) else None
     if origin is dict:
         numbers = isinstance(value, Mapping) and all(
-            isinstance(k, str) and isinstance(v, int | float) and not isinstance(v, bool) for k, v in value.items()
+            isinstance(v, Real) and not isinstance(v, bool) for v in value.values()
         )
-        return {k: float(v) for k, v in value.items()} if numbers else None
-    if kind is float and type(value) is int:
-        return float(value)
+        return {str(k): float(v) for k, v in value.items()} if numbers else None
+    if kind is bool:
+        return bool(value) if type(value).__name__ in ("bool", "bool_") else None
+    if kind in (int, float) and isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool):
+        return kind(value)  # NumPy's numbers too
     return value if type(value) is kind else None
 
 

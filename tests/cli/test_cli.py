@@ -24,7 +24,7 @@ def run(here):
 def test_fit_evaluate_predict(run, capsys):
     assert main(["fit", "source.npz", "target.npz", "--tsa", "--out", "run", *SHORT]) == 0
     captured = capsys.readouterr()
-    assert "done already" in captured.err
+    assert "already done" in captured.err
     out = captured.out
     assert "target target.npz (all, 120 rows): accuracy" in out
     assert 'source_term = "tsa"' in Path("run/config.toml").read_text()
@@ -58,7 +58,7 @@ def test_flags_and_config_file(here):
     assert "lr = 0.02" in text
     assert "target_terms = []" in text
     assert 'covariance = "none"' in text
-    assert main(["fit", "--config", "r/config.toml", "--out", "r", "--quiet"]) == 0  # its own config: done already
+    assert main(["fit", "--config", "r/config.toml", "--out", "r", "--quiet"]) == 0  # its own config: already done
 
 
 @pytest.mark.parametrize(

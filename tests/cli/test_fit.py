@@ -88,7 +88,7 @@ def test_a_setting_of_one_term_alone(fitted, sure):
         (("--set", "tsa.lambda0"), "TERM.NAME=VALUE"),
         (("--set", "tsa.lambda0=much"), "'much', expected a number"),
         (("--set", "tsa.lambda0=-1"), "zero or more"),
-        (("--set", "mi.lambda0=1"), "mi.lambda0"),
+        (("--set", "mi.lambda0=1"), "setting of mi 'lambda0'"),
         (("--target-term", "mii"), "Did you mean 'mi'"),
         (("--source-term", "tsb"), "Did you mean 'tsa'"),
         (("--method", "cdane"), "Did you mean 'cdan"),
@@ -145,7 +145,7 @@ def test_a_class_prior_as_a_table_and_as_a_file_is_one_run(fitted, here, capsys)
     assert by_file.settings == in_python.settings == {"mi": {"class_prior": {"ant": 2.0, "bee": 1.0, "cow": 1.0}}}
     Path("p.json").unlink()  # the run has all it needs
     assert main(["fit", "--config", "run1/config.toml", "--out", "run1", "--quiet"]) == 0
-    assert "done already" in capsys.readouterr().err
+    assert "already done" in capsys.readouterr().err
     for text, said in (('{"ant": 1}', "bee, cow"), ("[1]", "class_prior"), ("{", "not JSON")):
         Path("p.json").write_text(text)
         capsys.readouterr()

@@ -8,11 +8,11 @@ import torch
 from tests.configs import changed, run_config
 from tests.tasks import write_task
 
-from tsadapt.config import RUN_SETTINGS
+from tsadapt.config import RUN_SETTINGS, SHORTHANDS
 from tsadapt.core import FeatureMemory, mutual_information_loss, transferable_cross_entropy
 from tsadapt.errors import UserError
 from tsadapt.objectives.base import METHODS, SOURCE_TERMS, TARGET_TERMS, Method, StatisticsRequest, TargetTerm
-from tsadapt.objectives.objective import SHORTHANDS, full_settings
+from tsadapt.objectives.objective import check_objective, full_settings
 from tsadapt.runs.fit import train_run
 from tsadapt.runs.folder import RunFolder
 from tsadapt.settings import setting
@@ -382,3 +382,19 @@ def test_terms_of_one_name_cannot_be_told_apart(base, centred):
         METHODS.forget("centred")
     with pytest.raises(UserError, match="centred, centred"):
         changed(base, target_terms=("centred", "centred"))
+
+
+class Clashing(TargetTerm):
+    """A term called as one of DANN's."""
+
+    def forward(self, out):
+        return out.target.logits.sum()
+
+
+def test_two_terms_of_one_name_are_refused():
+    TARGET_TERMS.register("domain")(Clashing)
+    try:
+        with pytest.raises(UserError, match="Two terms of the objective are called domain"):
+            check_objective(run_config("a", "b", method="dann", target_terms=("domain",)))
+    finally:
+        TARGET_TERMS.forget("domain")

@@ -136,7 +136,7 @@ def test_the_same_call_finds_a_run_done_or_resumes_it(arrays, capsys, monkeypatc
     assert "resumed at step 14" in capsys.readouterr().err
     assert model.run.path == run
     fit()
-    assert "done already" in capsys.readouterr().err
+    assert "already done" in capsys.readouterr().err
     assert runs_in("runs") == [run]
     fit(out="whole")
     assert weights(Path("whole")) == weights(run)
@@ -155,7 +155,7 @@ def test_fit_takes_the_words_of_the_command(here, capsys):
     assert main(["fit", "source.npz", "target.npz", *words, *short, "--out", "a"]) == 0
     more = {"method": "cdan+e", "lambda0": 0.5, "mean_shift": False, "term_weight": {"domain": 0.5}}
     tsadapt.fit("source.npz", "target.npz", out="a", **more, **{k: v for k, v in KNOWN.items() if "check" not in k})
-    assert "done already" in capsys.readouterr().err
+    assert "already done" in capsys.readouterr().err
     with pytest.raises(UserError, match="Did you mean 'lambda0'"):
         tsadapt.fit("source.npz", "target.npz", lamda0=0.5)
     tsadapt.fit("source.npz", "target.npz", out="b", beta=3, **{**KNOWN, "tsa": False})

@@ -80,7 +80,7 @@ def test_done_runs_are_not_done_again(config, capsys):
     train_run(config, Path("a"), quiet=True)
     before = weights(Path("a"))
     _, metrics = train_run(config, Path("a"), quiet=True)
-    assert "done already" in capsys.readouterr().err
+    assert "already done" in capsys.readouterr().err
     assert metrics["last"]["step"] == 24
     assert weights(Path("a")) == before
 

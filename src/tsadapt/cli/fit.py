@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from tsadapt.cli.options import File, MaybeText, Texts, given_settings, setting_options
-from tsadapt.config import DATA, NETWORK, OBJECTIVE, OPTIMISATION, RUN, RunConfig, read_file, read_toml
+from tsadapt.config import DATA, NETWORK, OBJECTIVE, OPTIMISATION, RUN, SHORTHANDS, RunConfig, read_file, read_toml
 from tsadapt.errors import UserError
 
 __all__ = ["Fit", "option_group", "show"]
@@ -30,9 +30,8 @@ def objective_options() -> list[tuple[str, Any, Any]]:
 
     set_text = "Set one term only, where several share a setting's name; may be repeated."
     return [
-        ("tsa", Annotated[bool, described("Short for --source-term tsa --target-term mi.")], False),
-        ("mi", Annotated[bool, described("Short for --target-term mi.")], False),
-        ("no_mi", Annotated[bool, described("Leave out mutual information, beside --tsa.")], False),
+        *((name, Annotated[bool, described(one.help)], False) for name, one in SHORTHANDS.items()),
+        ("no_mi", Annotated[bool, described("With --tsa, leave out mutual information.")], False),
         ("set", Annotated[Texts, described(set_text, "TERM.NAME=VALUE")], ()),
     ]
 
@@ -92,13 +91,11 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
 
     def to_config(self, **defaults: Any) -> RunConfig:
         """The run's config: the file's settings, on top of them what was given, below them `defaults`."""
-        from tsadapt.objectives.objective import all_settings, with_settings
+        from tsadapt.objectives.objective import setting_named, with_settings
 
         given = defaults | self._file_settings() | self.given()
-        known = all_settings()
         for name in [name for name in given if "." in name and isinstance(given[name], str)]:
-            if (setting := known.get(name.rpartition(".")[2])) is not None:
-                given[name] = setting.parse(given[name])
+            given[name] = setting_named(name).parse(given[name])
         source, target = self.source or given.pop("source", None), self.target or given.pop("target", None)
         given = {name: value for name, value in given.items() if name not in ("source", "target")}
         if source is None or target is None:

@@ -55,9 +55,13 @@ ROOMS = {kind: f"tsadapt.objectives.{kind.replace(' ', '_')}s" for kind in ("sou
 def terms_of_room(kind: str) -> dict[str, Outline]:
     """The terms of a room, read without importing torch; those of third parties are imported."""
     found = room_outlines(ROOMS[kind])
-    for entry in third_party(kind):
-        cls = entry.load()
-        found[entry.name] = Outline(entry.name, (cls.__doc__ or "").partition("\n")[0], cls.settings)
+    for name, cls in third_party(kind):
+        found[name] = Outline(name, (cls.__doc__ or "").partition("\n")[0], cls.settings)
+    for term in found.values():
+        if taken := [name for name in term.settings if name in RUN_SETTINGS]:
+            raise UserError(
+                f"The {kind} {term.name!r} has a setting called {taken[0]}, which every run has: rename it."
+            )
     return dict(sorted(found.items()))
 
 
@@ -75,15 +79,24 @@ def setting_options(**defaults: str) -> dict[str, list[Field]]:
             text = one.help.partition(" (tsadapt list")[0].rstrip(".") + "." + available if available else one.help
             shown = defaults.get(name, one.shown)
             groups.setdefault(one.group, []).extend(_fields(dataclasses.replace(one, help=text, shown=shown)))
-    shared: dict[str, tuple[Setting, list[str]]] = {}
-    for terms in rooms.values():
-        for term in terms.values():
-            for name, one in term.settings.items():
-                shared.setdefault(name, (one, []))[1].append(term.name)
-    for one, owners in shared.values():
-        text = f"{one.help} [{', '.join(owners)}]"
-        groups[OBJECTIVE].extend(_fields(dataclasses.replace(one, help=text)))
+    shared: dict[str, dict[str, Setting]] = {}
+    for term in [term for terms in rooms.values() for term in terms.values()]:
+        for name, one in term.settings.items():
+            shared.setdefault(name, {})[term.name] = one
+    groups[OBJECTIVE].extend(field for owners in shared.values() for field in _fields(_one_setting(owners)))
     return groups
+
+
+def _one_setting(owners: dict[str, Setting]) -> Setting:
+    """A setting that several terms have under one name, as one flag."""
+    first = next(iter(owners.values()))
+    for term, one in owners.items():
+        if one.kind != first.kind:
+            raise UserError(f"The terms {next(iter(owners))} and {term} have a setting {one.name} of different types.")
+    shown = first.shown
+    if len({str(one.default) for one in owners.values()}) > 1:
+        shown = ", ".join(f"{_default(one)} for {term}" for term, one in owners.items())
+    return dataclasses.replace(first, help=f"{first.help} [{', '.join(owners)}]", shown=shown)
 
 
 def _fields(one: Setting) -> list[Field]:
@@ -100,17 +113,20 @@ def _switches(one: Setting) -> dict[str, Any]:
 
 
 def _switch(one: Setting, flag: str, value: Any) -> Any:
-    text = one.help if value is True else f"Turn off: {one.help[0].lower()}{one.help[1:]}"
+    text = one.help if value is True else one.off or f"Do not: {one.help[0].lower()}{one.help[1:]}"
     if bool not in one.kinds:
         text = f"Short for --{one.name.replace('_', '-')} {value}."
-    shown = f" (default: {one.shown})" if one.shown and bool in one.kinds else ""
+    shown = f" (default: {one.shown})" if one.shown and value is True else ""
     return Annotated[bool, tyro.conf.arg(help=text + shown, help_behavior_hint="")]
+
+
+def _default(one: Setting) -> str:
+    return one.shown or (f"{one.default:g}" if isinstance(one.default, float) else str(one.default))
 
 
 def _value_field(one: Setting) -> Field:
     flag = one.flag or one.name
-    shown = one.shown or (f"{one.default:g}" if isinstance(one.default, float) else str(one.default))
-    hint = f"(default: {shown})"
+    hint = f"(default: {_default(one)})"
     described = tyro.conf.arg(help=one.help, help_behavior_hint=hint)
     if any(get_origin(kind) in (tuple, dict) and str not in one.kinds for kind in one.kinds):
         metavar = one.metavar or "NAME=NUMBER"

@@ -50,17 +50,18 @@ def as_dataset(
     return dataset if labels is None else _with_labels(dataset, labels)
 
 
-def dataset_name(dataset: Dataset) -> str:
+def dataset_name(dataset: Dataset, with_labels: bool = True) -> str:
     """The name of a dataset for configs: its path or name, or memory:HASH for data in memory.
 
-    The hash depends on rows, labels and columns.
+    The hash depends on rows and columns, and on labels unless they only evaluate (a target's).
 
     >>> dataset_name(as_dataset("digits:uci")), dataset_name(as_dataset(np.eye(3)))
     ('digits:uci', 'memory:65106f9bd717fa0e')
     """
     if dataset.name is not None:
         return dataset.name
-    parts = [(d.fingerprint(), d.label_fingerprint(), d.columns) for d in (dataset.train, dataset.test)]
+    domains = (dataset.train, dataset.test)
+    parts = [(d.fingerprint(), d.label_fingerprint() if with_labels else None, d.columns) for d in domains]
     return f"memory:{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 

@@ -1,12 +1,12 @@
 """The scikit-learn face."""
 
-from tsadapt.estimator.classifier import (
+from tsadapt.estimator.domains import split_domains
+from tsadapt.estimator.estimators import (
     DomainAdaptationClassifier,
     NoTargetWarning,
     SourceOnlyWarning,
     TSAClassifier,
 )
-from tsadapt.estimator.domains import split_domains
 from tsadapt.estimator.pipeline import AdaptationPipeline, make_adaptation_pipeline
 from tsadapt.estimator.scorer import ValidatorScorer
 

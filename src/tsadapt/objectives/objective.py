@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from tsadapt.config import RUN_SETTINGS, RunConfig
+from tsadapt.config import RUN_SETTINGS, SHORTHANDS, RunConfig
 from tsadapt.errors import UserError, unknown
 from tsadapt.objectives.base import (
     METHODS,
@@ -21,17 +21,23 @@ from tsadapt.objectives.base import (
     Method,
     Outputs,
     SourceTerm,
+    StatisticsRequest,
     Term,
 )
 from tsadapt.objectives.statistics import SharedStatistics
 from tsadapt.settings import Setting
 
-__all__ = ["Objective", "all_settings", "check_objective", "full_settings", "term_classes", "uses", "with_settings"]
-
-SHORTHANDS = {
-    "tsa": Setting("tsa", bool, False, "TSA: short for --source-term tsa --target-term mi."),
-    "mi": Setting("mi", bool, False, "Mutual information: short for --target-term mi."),
-}
+__all__ = [
+    "Objective",
+    "all_settings",
+    "check_objective",
+    "full_settings",
+    "requested_statistics",
+    "setting_named",
+    "term_classes",
+    "uses",
+    "with_settings",
+]
 
 
 class Objective(nn.Module):
@@ -78,10 +84,26 @@ def _in_order(config: RunConfig) -> list[tuple[str, type[Term]]]:
     return sorted(classes.items(), key=lambda item: item[0] != config.method)
 
 
+def requested_statistics(config: RunConfig) -> list[StatisticsRequest]:
+    """The class-wise statistics that the terms of a run ask for, by their settings alone."""
+    found = []
+    for name, cls in term_classes(config).items():
+        term = cls.__new__(cls)  # without data to be made for
+        nn.Module.__init__(term)
+        for setting, value in config.settings.get(name, {}).items():
+            setattr(term, setting, value)
+        found += term.statistics()
+    return found
+
+
 def check_objective(config: RunConfig) -> None:
     """Every term is known, and every weight is one of a term."""
     classes = term_classes(config)
     terms = (config.source_term, *config.target_terms, *cast("type[Method]", classes[config.method]).terms)
+    if twice := {name for name in terms if terms.count(name) > 1}:
+        raise UserError(
+            f"Two terms of the objective are called {', '.join(sorted(twice))}: choose another combination."
+        )
     for name in config.term_weight:
         if name not in terms:
             raise UserError(f"{unknown('term', name, terms)} (method {config.method})")
@@ -89,7 +111,7 @@ def check_objective(config: RunConfig) -> None:
         raise UserError("term_weight turns every term off: there is nothing left to minimise.")
 
 
-def with_settings(config: RunConfig, tell: Callable[[str], object] | None = None, **given: Any) -> RunConfig:
+def with_settings(config: RunConfig, tell: Callable[[str], object] | None = None, /, **given: Any) -> RunConfig:
     """The config with other settings: its own fields, and those of its terms by their plain names.
 
     A plain name (lambda0) is set in every term of the run that has it, "TERM.NAME" in that term alone. `tsa` and `mi`
@@ -111,12 +133,15 @@ def with_settings(config: RunConfig, tell: Callable[[str], object] | None = None
         only, _, plain = name.rpartition(".")
         owners = [term for term, cls in classes.items() if plain in cls.settings and only in ("", term)]
         if not owners:
-            _check_known(name)
+            _check_known(name, value)
             if tell is not None:
                 others = ", ".join(term for term, cls in _all_terms().items() if plain in cls.settings)
                 tell(f"{plain} is not used: it is a setting of {others}, which this run does not have.")
         for term in owners:
             settings.setdefault(term, {})[plain] = value
+    for term in own.get("settings", {}):
+        if term not in classes and tell is not None:
+            tell(f"the settings of {term} are not used: this run does not have that term.")
     return _canonical(replace(config, settings=settings), classes)
 
 
@@ -127,7 +152,10 @@ def _shorthands(config: RunConfig, own: dict[str, Any], tsa: bool | None, mi: bo
         if own.get("source_term", "tsa") != "tsa":
             raise UserError(f"tsa and source_term {own['source_term']} contradict each other: give one of them.")
         found["source_term"] = "tsa"
-    targets = tuple(own.get("target_terms", config.target_terms))
+    elif tsa is False and config.source_term == "tsa":
+        found["source_term"] = own.get("source_term", "ce")
+        mi = False if mi is None and "target_terms" not in own else mi
+    targets = RUN_SETTINGS["target_terms"].check(own.get("target_terms", config.target_terms))
     if mi or (tsa and mi is None):
         found["target_terms"] = targets if "mi" in targets else (*targets, "mi")
     elif mi is False:
@@ -136,9 +164,13 @@ def _shorthands(config: RunConfig, own: dict[str, Any], tsa: bool | None, mi: bo
 
 
 def _canonical(config: RunConfig, classes: dict[str, type[Term]]) -> RunConfig:
-    """Settings of terms checked, and those at their default left out: equal runs have equal configs."""
+    """Settings of terms checked; those at their default, and of other terms, left out: equal runs, equal configs."""
     settings = {}
     for term, given in config.settings.items():
+        if term not in classes:
+            if term not in _all_terms():
+                raise UserError(unknown("term", term, _all_terms()))
+            continue
         known = classes[term].settings
         for name in given:
             if name not in known:
@@ -146,6 +178,8 @@ def _canonical(config: RunConfig, classes: dict[str, type[Term]]) -> RunConfig:
         checked = {name: known[name].check(value) for name, value in given.items()}
         resolved = classes[term].resolved(checked)
         settings[term] = {name: value for name, value in resolved.items() if value != known[name].default}
+        if not settings[term]:
+            del settings[term]
     return replace(config, settings=settings)
 
 
@@ -169,6 +203,17 @@ def uses(config: RunConfig, name: str) -> bool:
     return any(plain in cls.settings for term, cls in term_classes(config).items() if only in ("", term))
 
 
+def setting_named(name: str) -> Setting:
+    """The setting of a name; TERM.NAME is that term's own."""
+    term, _, plain = name.rpartition(".")
+    known = _all_terms()[term].settings if term in _all_terms() else all_settings()
+    if term and term not in _all_terms():
+        raise UserError(unknown("term", term, _all_terms()))
+    if plain not in known:
+        raise UserError(unknown(f"setting of {term}" if term else "setting", plain, known))
+    return known[plain]
+
+
 def all_settings() -> dict[str, Setting]:
     """Every setting there is, by its plain name: a run's, those of all terms, and the shorthands."""
     found = {name: one for name, one in RUN_SETTINGS.items() if name != "settings"} | SHORTHANDS
@@ -182,8 +227,6 @@ def _all_terms() -> dict[str, type[Term]]:
     return {name: registry[name] for registry in registries for name in registry}
 
 
-def _check_known(name: str) -> None:
-    only, _, plain = name.rpartition(".")
-    known = all_settings()
-    if plain not in known or (only and plain not in _all_terms().get(only, Term).settings):
-        raise UserError(unknown("setting", name, known))
+def _check_known(name: str, value: Any) -> None:
+    """A setting that the run does not use is one of some term, and its value could be used there."""
+    setting_named(name).check(value)

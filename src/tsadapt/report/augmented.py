@@ -48,9 +48,9 @@ def neighbours_of_run(run: "Path | AugmentedRun", beside: Path, strength: float 
     λ is the run's λ0 unless `strength` is given. The run is one of images that has kept its memory (fit --tsa
     --keep-memory), its backbone frozen, trained, or none. The share of neighbours of the right class is an oracle.
     """
-    scene = run if isinstance(run, AugmentedRun) else augmented_run(run)
-    config, task, f_s, f_t, augmenter = scene.config, scene.task, scene.f_s, scene.f_t, scene.augmenter
-    source, target = scene.source, scene.target
+    run = run if isinstance(run, AugmentedRun) else augmented_run(run)
+    config, task, f_s, f_t, augmenter = run.config, run.task, run.f_s, run.f_t, run.augmenter
+    source, target = run.source, run.target
     pictures = [_Pictures(open_dataset(n).train, d) for n, d in ((config.source, source), (config.target, target))]
     strength = run_settings(config)["lambda0"] if strength is None else strength
     assert source.y is not None
@@ -106,7 +106,10 @@ class AugmentedRun:
 
 def run_settings(config: RunConfig) -> dict[str, Any]:
     """The settings of the run's source term: λ0, whether there is a shift and a covariance."""
-    return full_settings(config)[config.source_term]
+    found = full_settings(config)[config.source_term]
+    if not {"lambda0", "mean_shift", "covariance"} <= set(found):
+        raise UserError(f"The source term {config.source_term} augments nothing: expected a run with --tsa.")
+    return found
 
 
 def augmented_run(path: Path) -> AugmentedRun:

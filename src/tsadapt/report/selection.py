@@ -84,7 +84,7 @@ def _candidates(names: list[str], choice: Choice, accuracies: np.ndarray | None)
         cells += [] if accuracies is None else [f"{accuracies[i]:.1%}"]
         table.add_row(escape(names[i]), *cells, style="bold" if i == choice.chosen else None)
     if len(order) > MOST_ROWS:
-        table.caption = f"and {len(order) - MOST_ROWS} more, in scores.csv"
+        table.caption = f"and {len(order) - MOST_ROWS} more, in the file of scores"
     return table
 
 

@@ -15,7 +15,7 @@ from tsadapt.data.in_memory import as_dataset, dataset_name
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
 from tsadapt.files import number
-from tsadapt.objectives.objective import full_settings, with_settings
+from tsadapt.objectives.objective import full_settings, requested_statistics, with_settings
 from tsadapt.progress import StepProgress
 from tsadapt.runs import checkpoint
 from tsadapt.runs.candidates import Candidates
@@ -30,7 +30,7 @@ from tsadapt.training.runtime import Stop, keep_freed_memory, stop_signals
 from tsadapt.training.setup import Task, make_task, make_trainer, one_spelling
 from tsadapt.training.trainer import NotFiniteError, Trainer
 
-__all__ = ["Interrupted", "fit", "train_run", "versions"]
+__all__ = ["Interrupted", "fit", "has_memory", "train_run", "versions"]
 
 
 class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
@@ -60,7 +60,7 @@ def fit(
     """
     labelled = as_dataset(source, name="the source")
     data = labelled, as_dataset(target, labelled.train.columns, name="the target")
-    config = with_settings(RunConfig(dataset_name(data[0]), dataset_name(data[1])), _say, **settings)
+    config = with_settings(RunConfig(dataset_name(data[0]), dataset_name(data[1], with_labels=False)), _say, **settings)
     folder, _ = train_run(
         config, None if out is None else Path(out), overwrite=overwrite, quiet=quiet, tensorboard=tensorboard,
         keep_memory=keep_memory, data=data,
@@ -86,7 +86,7 @@ def train_run(
     memory of both domains into the folder, also of a run that is done. `data` are datasets in memory.
     """
     config = one_spelling(config)
-    if keep_memory and not _has_memory(config):
+    if keep_memory and not has_memory(config):
         raise UserError(NONE)
     if out is not None:
         RunFolder(out).check(config, overwrite)
@@ -103,7 +103,7 @@ def train_run(
             if metrics["judged_by"] == _judged_by(task):
                 if keep_memory:
                     keep_memory_of(run)
-                _say(f"done already: {run.path}")
+                _say(f"already done: {run.path}")
                 return run.path, metrics
             # Trained, but the evaluation labels changed: only evaluate again.
             run.metrics_file.unlink()
@@ -198,8 +198,9 @@ def _headline(task: Task) -> str:
     return f"{rows}, {len(task.classes)} classes, network {network}, {objective}, {config.steps} steps"
 
 
-def _has_memory(config: RunConfig) -> bool:
-    return any(values.get("estimator") == "memory" for values in full_settings(config).values())
+def has_memory(config: RunConfig) -> bool:
+    """Whether a run has a memory that can be kept."""
+    return any(request.estimator == "memory" for request in requested_statistics(config))
 
 
 def _resume(trainer: Trainer, run: RunFolder) -> bool:

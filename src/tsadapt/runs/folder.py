@@ -264,6 +264,10 @@ class SweepFolder:
         """Where the runs lie."""
         return self.path / "runs"
 
+    def log(self, run: RunFolder) -> Path:
+        """What one of its runs printed."""
+        return self.path / "logs" / f"{run.path.name}.txt"
+
     def run(self, config: RunConfig) -> RunFolder:
         """The folder of one of its runs."""
         return RunFolder(self.runs_folder / config.hash())
@@ -302,7 +306,8 @@ def locked(path: Path, timeout: float = -1) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # while it is held: who waits for it notices, and makes a new one
+        with contextlib.suppress(OSError):  # while it is held: who waits for it notices, and makes a new one
+            path.unlink()
         lock.release()
 
 
@@ -318,5 +323,8 @@ def read_json(path: Path, keys: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _other_config(differ: dict[str, tuple[Any, Any]]) -> str:
-    keys = ", ".join(f"{key} (there {a!r}, here {b!r})" for key, (a, b) in differ.items())
+    def shown(value: Any) -> str:
+        return "default" if value is None else repr(value)
+
+    keys = ", ".join(f"{key} (there {shown(a)}, here {shown(b)})" for key, (a, b) in differ.items())
     return f"a run with another config: {keys}"

@@ -11,7 +11,7 @@ import os
 import warnings
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -62,7 +62,7 @@ class Predicted:
         return torch.from_numpy(self.logits).double().softmax(1).numpy()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainedModel:
     """A trained network with its classes, its architecture, a table's column names, and how photographs reach it."""
 
@@ -76,6 +76,11 @@ class TrainedModel:
     quiet: bool = True
     run: RunFolder | None = None
     rows_at_once: int = ROWS_AT_ONCE
+
+    def __repr__(self) -> str:
+        where = "" if self.run is None else f" of {self.run.path}"
+        backbone = "" if self.preprocessing is None else f"{self.preprocessing.backbone.name} + "
+        return f"<TrainedModel{where}: {backbone}{self.architecture.network}, {counted(len(self.classes), 'class')}>"
 
     def predict(self, data: Any) -> np.ndarray:
         """The class of every row (N,): of a path or name as for `fit`, an array, a DataFrame, image files, an image.
@@ -166,8 +171,9 @@ class TrainedModel:
         whole[predicted.rows] = found
         return whole
 
-    def save(self, folder: ModelFolder) -> None:
-        """Write the weights, a frozen backbone's weights, and a description with all the rest."""
+    def save(self, folder: str | Path | ModelFolder) -> None:
+        """Write the weights, a frozen backbone's weights, and a description with all the rest; `load` reads it."""
+        folder = folder if isinstance(folder, ModelFolder) else ModelFolder(Path(folder))
         described: dict[str, Any] = {"classes": self.classes, "columns": self.columns}
         if (images := self.preprocessing) is not None:
             backbone = {key: value for key, value in vars(images.backbone).items() if key != "module"}
@@ -206,9 +212,15 @@ def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool
     `use="selected"` takes the step that validators selected among several (fit --candidates).
     """
     path, where = Path(run).expanduser(), pick_device(device)
+    if use not in get_args(Which):
+        raise UserError(f"use is {use!r}, expected {' or '.join(map(repr, get_args(Which)))}.")
     if not path.is_dir():
         raise UserError(f"No run at {path}: expected the folder that fit or sweep wrote (its --out).")
     sweep, folder, step = SweepFolder(path), RunFolder(path), None
+    if ModelFolder(path).description.is_file():  # a model saved by itself
+        return TrainedModel.read_from(ModelFolder(path), where, quiet=quiet)
+    if folder.exists:
+        _ = folder.config  # refuses a folder of another revision
     if (chosen := sweep.chosen) is not None:
         folder, step = chosen
     elif use == "selected" and folder.done:
@@ -228,8 +240,6 @@ def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool
         elif sweep.exists:
             hint = " The sweep did not finish: run the same sweep command again."
         raise UserError(f"No trained model in {folder.path}: expected {model.weights}.{hint}")
-    if folder.exists:
-        _ = folder.config  # refuses a folder of another revision
     return TrainedModel.read_from(model, where, run=folder, quiet=quiet)
 
 

@@ -79,7 +79,7 @@ def _unfolded(runs: Sequence[Path], tell: Callable[[str], object]) -> list[RunFo
         elif done:
             found += done
             if begun := len(inner) - len(done):
-                tell(f"note: {counted(begun, 'run')} of {path} did not finish and are left out: repeat the sweep.")
+                tell(f"note: {counted(begun, 'run')} of {path} did not finish: left out. Repeat the sweep to finish.")
         elif not path.is_dir():
             raise UserError(f"No run at {path}: expected the folder that fit or sweep wrote (its --out).")
         else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tsadapt.config import RunConfig
 from tsadapt.errors import UserError, unknown
-from tsadapt.objectives.objective import all_settings, with_settings
+from tsadapt.objectives.objective import all_settings, setting_named, with_settings
 from tsadapt.runs.folder import RunFolder, SweepFolder
 from tsadapt.training.setup import one_spelling
 
@@ -73,9 +73,9 @@ def parse_axis(text: str) -> tuple[str, tuple[Any, ...] | Range]:
     settings = {one: setting for one, setting in all_settings().items() if one not in NOT_SWEPT}
     if not equals or not values.strip():
         raise UserError(f"--grid is {text!r}, expected NAME=VALUE,VALUE,… such as lambda0=0.1,0.25.")
-    if name.rpartition(".")[2] not in settings:
+    if "." not in name and name not in settings:
         raise UserError(unknown("setting", name, settings))
-    setting = settings[name.rpartition(".")[2]]
+    setting = setting_named(name)
     if ".." in values:
         span, _, how = values.partition(":")
         ends = [setting.parse(end) for end in span.split("..")]

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from tsadapt.errors import UserError
-from tsadapt.objectives.objective import uses
 from tsadapt.progress import StepProgress
-from tsadapt.runs.fit import Interrupted, train_run
+from tsadapt.runs.fit import Interrupted, has_memory, train_run
+from tsadapt.runs.folder import RunFolder, SweepFolder
 from tsadapt.sweep.plan import Planned
 
 __all__ = ["How", "run_all", "train"]
@@ -69,7 +69,7 @@ def train(one: Planned, how: How, quiet: bool) -> dict[str, Any]:
     """Train one run here and now; its metrics."""
     return train_run(
         one.config, one.out, quiet=quiet, overwrite=how.overwrite, tensorboard=how.tensorboard,
-        keep_memory=how.keep_memory and uses(one.config, "estimator"),
+        keep_memory=how.keep_memory and has_memory(one.config),
     )[1]  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def _end_with_parent() -> None:
 
 def _train(one: Planned, how: How) -> str:
     """Train one run, what it says into a log beside its folder; why it failed, or nothing."""
-    log = one.out.parent.parent / "logs" / f"{one.out.name}.txt"
+    log = SweepFolder(one.out.parent.parent).log(RunFolder(one.out))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file, contextlib.redirect_stderr(file):
         try:

@@ -150,7 +150,9 @@ class Trainer:
             f_s, f_t = (view.features.detach().cpu().numpy() for view in out.both())
             logged["batch_a_distance"] = batch_a_distance(f_s, f_t)
         if len(iteration.values) > 1:
-            logged["gradient_share"] = iteration.gradient_share
+            total = sum(iteration.gradient_norms.values())
+            shares = {name: norm / total if total > 0 else 0.0 for name, norm in iteration.gradient_norms.items()}
+            logged["gradient_share"] = {name: round(share, 4) for name, share in shares.items()}
         return logged
 
     @property
@@ -198,8 +200,8 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that the next step depends on; refused if the last step left weights that are not finite."""
-        method = self.objective.method.state_dict()
-        for name, value in (*self.model.state_dict().items(), *method.items()):
+        terms = [item for term in self.objective for item in term.state_dict().items()]
+        for name, value in (*self.model.state_dict().items(), *terms):
             if value.is_floating_point() and not bool(value.isfinite().all()):
                 raise NotFiniteError(f"weights {name}", float("nan"), self.at)
         return {
@@ -221,7 +223,7 @@ class Trainer:
 class Iteration:
     """One iteration as a method sees it (`objectives.base.Step`): `values` of the terms minimised, the last outputs.
 
-    With `describe`, `gradient_share` says how much of the gradient at the features comes from each term.
+    With `describe`, `gradient_norms` say how much each term pulls at the features.
     """
 
     def __init__(self, trainer: Trainer, batch: Batch, describe: bool) -> None:
@@ -229,7 +231,7 @@ class Iteration:
         self.extractor: nn.Module = trainer.extractor
         self.heads: nn.Module = trainer.heads
         self.values: dict[str, float] = {}
-        self.gradient_share: dict[str, float] = {}
+        self.gradient_norms: dict[str, float] = {}
         self.out: Outputs | None = None
         self._features: list[Tensor] = []
 
@@ -260,7 +262,7 @@ class Iteration:
                 raise NotFiniteError(name, value, trainer.at)
         self.values |= values
         if self._describe:
-            self.gradient_share |= _gradient_shares(terms, self._features)
+            self.gradient_norms |= _gradient_norms(terms, self._features)
         optimizer = trainer.optimizers[phase or ""]
         optimizer.zero_grad()
         inputs: Any = None if only is None else [p for module in only for p in module.parameters()]
@@ -268,14 +270,13 @@ class Iteration:
         optimizer.step()
 
 
-def _gradient_shares(terms: dict[str, Tensor], features: list[Tensor]) -> dict[str, float]:
-    """How much each term pulls at the features: the norms of its gradients there, as shares of their sum."""
+def _gradient_norms(terms: dict[str, Tensor], features: list[Tensor]) -> dict[str, float]:
+    """How much each term pulls at the features: the norm of its gradient there."""
     norms = {}
     for name, term in terms.items():
         grads = torch.autograd.grad(term, features, retain_graph=True, allow_unused=True)
         norms[name] = math.sqrt(sum(float(g.square().sum()) for g in grads if g is not None))
-    total = sum(norms.values())
-    return {name: round(norm / total, 4) if total > 0 else 0.0 for name, norm in norms.items()}
+    return norms
 
 
 def _context(config: RunConfig, model: Classifier, source: Domain, target: Domain) -> Context:

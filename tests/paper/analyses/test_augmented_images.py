@@ -60,7 +60,7 @@ def test_generator_and_run_are_found_again(made, capsys):
     reproduce(Request("figure-augmented", quick=True, steps=4), out)
     assert before
     assert before == {path: path.stat().st_mtime_ns for path in (out / "quick" / "work" / "generators").rglob("*.pt")}
-    assert "done already" in capsys.readouterr().err
+    assert "already done" in capsys.readouterr().err
 
 
 def test_a_run_keeps_its_memory_on_request(tmp_path, monkeypatch):
@@ -70,7 +70,7 @@ def test_a_run_keeps_its_memory_on_request(tmp_path, monkeypatch):
     from_checkpoint = load_memory(RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run" / "memory.safetensors").exists()
     metrics = (tmp_path / "run" / "metrics.json").stat().st_mtime_ns
-    train_run(config, tmp_path / "run", quiet=True, keep_memory=True)  # done already: only the memory is added
+    train_run(config, tmp_path / "run", quiet=True, keep_memory=True)  # already done: only the memory is added
     assert (tmp_path / "run" / "metrics.json").stat().st_mtime_ns == metrics
     source, target = load_memory(RunFolder(tmp_path / "run"))
     assert torch.equal(source.features, from_checkpoint[0].features)

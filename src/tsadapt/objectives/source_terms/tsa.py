@@ -46,7 +46,9 @@ class TSA(SemanticAugmentation):
     paper = "Li et al., CVPR 2021"
     needs_target = True
 
-    mean_shift: bool = setting(True, "Move each class by the difference of the domains' class means (Δμ).")
+    mean_shift: bool = setting(
+        True, "Move each class by the difference of the domains' class means.", off="Do not shift the class means (Δμ)."
+    )
     covariance: Literal["target", "none"] = setting(
         "target", "Spread the copies by the target's class covariance (Σ).", switches={"no_covariance": "none"}
     )

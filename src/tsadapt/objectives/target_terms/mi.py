@@ -52,6 +52,9 @@ class MutualInformation(TargetTerm):
         """Every class needs a share."""
         given = settings.get("class_prior", "uniform")
         if isinstance(given, dict):
+            foreign = [name for name in given if name not in classes]
+            if foreign:
+                raise UserError(f"class_prior names {few(foreign)}, which the source does not have.")
             missing = [name for name in classes if not given.get(name, 0) > 0 or not math.isfinite(given[name])]
             if missing:
                 raise UserError(

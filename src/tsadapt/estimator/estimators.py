@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
-from tsadapt.config import RunConfig
+from tsadapt.config import RUN_SETTINGS, RunConfig
 from tsadapt.data.loader import mixed
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError
@@ -27,7 +27,7 @@ from tsadapt.estimator.pipeline import check_target_went_along
 from tsadapt.models.classifier import Classifier
 from tsadapt.models.networks import Architecture, build
 from tsadapt.objectives.base import METHODS
-from tsadapt.objectives.objective import check_objective, term_classes, with_settings
+from tsadapt.objectives.objective import check_objective, term_classes, uses, with_settings
 from tsadapt.progress import StepProgress
 from tsadapt.runs.candidates import mixtures
 from tsadapt.runs.model import TrainedModel
@@ -231,11 +231,16 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         )  # fmt: skip
         if not adapt:
             return base
-        settings: dict[str, Any] = {"lambda0": self.lambda0, "beta": self.beta, "class_prior": self.class_prior}
+        ours = {"lambda0": self.source_term, "beta": "mi", "class_prior": "mi"}
+        settings: dict[str, Any] = {f"{term}.{name}": getattr(self, name) for name, term in ours.items()}
+        if of_run := [name for name in self.term_settings or {} if name in RUN_SETTINGS]:
+            raise ValueError(f"term_settings has {', '.join(of_run)}, which is no setting of a term.")
         config = with_settings(
             base, method=self.method, source_term=self.source_term, target_terms=tuple(self.target_terms),
-            term_weight=dict(self.term_weight or {}), **settings, **(self.term_settings or {}),
+            term_weight=dict(self.term_weight or {}),
         )  # fmt: skip
+        used = {name: value for name, value in settings.items() if uses(config, name)}
+        config = with_settings(config, **used, **(self.term_settings or {}))
         check_objective(config)
         return config
 
