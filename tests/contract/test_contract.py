@@ -134,13 +134,14 @@ def test_every_term_moves_some_parameter(base, objective):
             assert not same(with_all, tensors(run)), off
 
 
+@pytest.mark.parametrize("term", ["tsa", "sampled"])
 @pytest.mark.parametrize("name", NAMES)
-def test_without_strength_and_mi_tsa_is_the_base_method(base, name):
+def test_without_strength_and_mi_tsa_is_the_base_method(base, name, term):
     """λ0 = 0 and β = 0: bit for bit, against a run that forwards the target too."""
     plain = changed(base, method=name, mi=True, beta=0.0)
     ends = [
         tensors(training(config, steps=5), method_only=True)
-        for config in (plain, changed(plain, source_term="tsa", lambda0=0.0))
+        for config in (plain, changed(plain, source_term=term, lambda0=0.0))
     ]
     assert same(*ends)
     if METHODS[name].needs_target:  # β = 0 adds nothing to a method that forwards the target anyway

@@ -105,3 +105,16 @@ def test_switches():
     close(no_spread, F.cross_entropy((p.f + 0.5 * p.shift[p.y]) @ p.weight.T + p.bias, p.y))
     with pytest.raises(ValueError, match="covariance is 'source'"):
         draw(p, "moments", 0.5, 4, covariance="source")
+
+
+def test_logits_of_the_network_are_moved_and_not_made_again():
+    """With dropout between features and logits, copies start from the logits that there are."""
+    p = problem(4)
+    g = torch.Generator().manual_seed
+    dropped = p.f * (torch.arange(p.f.shape[1]) % 2)
+    logits = dropped @ p.weight.T + p.bias
+    given = sampled_cross_entropy(p.f, p.y, p.weight, p.bias, p.moments_s, p.moments_t, 0.5, 4, g(0), logits=logits)
+    made = sampled_cross_entropy(dropped, p.y, p.weight, p.bias, p.moments_s, p.moments_t, 0.5, 4, g(0))
+    close(given, made)
+    still = sampled_cross_entropy(p.f, p.y, p.weight, p.bias, p.moments_s, p.moments_t, 0.0, 4, g(0), logits=logits)
+    assert torch.equal(still, F.cross_entropy(logits, p.y))

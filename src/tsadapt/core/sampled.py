@@ -33,6 +33,7 @@ def sampled_cross_entropy(
     covariance: Literal["target", "none"] = "target",
     policy: Policy = "skip",
     min_count: int = 1,
+    logits: Tensor | None = None,
 ) -> Tensor:
     """L_M, the cross-entropy over M drawn copies of each feature.
 
@@ -42,7 +43,8 @@ def sampled_cross_entropy(
     A draw is λΔμ + √λ Aᵀε with AᵀA = Σ: from a memory, A is the centred rows of the class, so nothing is factorised;
     from moments, the detached symmetric root. It is made after the product with W, in C numbers instead of K. The
     gradient reaches `features`, `weight` and `bias`. Draws come from the generator on its own device, so that they are
-    the same wherever the features are. Switches, `policy` and `min_count` as in `transferable_logits`.
+    the same wherever the features are. Switches, `policy` and `min_count` as in `transferable_logits`. `logits` (B, C)
+    are those that the network gave for the features, where dropout stands between the two; copies move them.
 
     >>> import torch
     >>> from tsadapt.core import ClassMoments
@@ -70,7 +72,11 @@ def sampled_cross_entropy(
     with full_precision(features):
         dtype = computing_dtype(features, weight)
         w = weight.to(dtype)
-        logits = F.linear(features.to(dtype), w, None if bias is None else bias.to(dtype))
+        if logits is None:
+            logits = F.linear(features.to(dtype), w, None if bias is None else bias.to(dtype))
+        logits = logits.to(dtype)
+        if strength == 0:  # all copies are the feature itself
+            return F.cross_entropy(logits, labels)
         classes, place = torch.unique(labels, return_inverse=True)
         means_s, means_t = source.class_means(classes), target.class_means(classes)
         enough = enough_rows([means_s[0], means_t[0]], policy, min_count, w.device)
