@@ -143,7 +143,7 @@ PROTOCOLS = {
         oracle="range of settings chosen by an oracle",
     ),
     "digits-small": Protocol(
-        "digits that come with the packages",
+        "digits included in the packages",
         EMBEDDED_DIGITS,
         SMALL_DIGITS,
         SMALL_TEXT,

@@ -225,7 +225,11 @@ def test_a_validator_of_a_third_party(monkeypatch):
 
     monkeypatch.setattr(validators.VALIDATORS, "_things", dict(validators.VALIDATORS._things))
     monkeypatch.setattr(validators.VALIDATORS, "_complete", False)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Entry()] if group == "tsadapt.validator" else [])
+    class Entries:
+        def select(self, group):
+            return [Entry()] if group == "tsadapt.validator" else []
+
+    monkeypatch.setattr(registry, "_entry_points", Entries)
     assert VALIDATORS["rows"].scores([BALANCED]).tolist() == [20]
     assert VALIDATORS["rows"](BALANCED) == 20
 

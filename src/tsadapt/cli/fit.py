@@ -61,7 +61,7 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
     target: Annotated[tyro.conf.Positional[MaybeText], tyro.conf.arg(metavar="TARGET", help_behavior_hint="")] = None
     """The domain to adapt to; it needs no labels."""
     out: File = None
-    """Folder of the run, or of the sweep. (default: runs/HASH)"""
+    """Folder of the run. (default: runs/HASH)"""
     overwrite: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Replace a different run in that folder."""
     config: File = None

@@ -10,9 +10,11 @@ from rich.table import Table
 
 from tsadapt.errors import counted
 from tsadapt.selection.select import CONSENSUS, VOTERS, Choice, oracle_judgement
-from tsadapt.sweep.choice import Candidate, oracle_accuracies, reference_among, setting_of, varying
+from tsadapt.sweep.choice import Candidate, oracle_accuracies, setting_of, varying
 
 __all__ = ["print_choice"]
+
+OBJECTIVE = ("source_term", "target_terms", "method", "term_weight")
 
 MOST_ROWS = 40
 """Candidates that are printed; scores.csv has all."""
@@ -51,17 +53,23 @@ def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Conso
 
 
 def _names(candidates: Sequence[Candidate]) -> list[str]:
-    """What each candidate is called: the settings in which the others differ; source-only by its name."""
-    reference = reference_among(candidates)
-    others = [c for i, c in enumerate(candidates) if i != reference] or list(candidates)
-    settings, several = varying(others), len({c.step for c in candidates}) > 1
+    """What each candidate is called: its objective in full, and the settings in which the candidates differ."""
+    others = [name for name in varying(candidates) if name not in OBJECTIVE]
+    several = len({c.step for c in candidates}) > 1
     names = []
-    for i, c in enumerate(candidates):
-        values = {name: setting_of(c.config, name) for name in settings}
-        words = [f"{name} {_shown(value)}" for name, value in values.items() if value is not None]
-        words = ["source-only"] if i == reference else words or [str(c.run)]
+    for c in candidates:
+        values = {name: setting_of(c.config, name) for name in others}
+        words = [_objective(c), *(f"{name} {_shown(value)}" for name, value in values.items() if value is not None)]
         names.append(", ".join([*words, *([f"step {c.step}"] if several else [])]))
-    return names
+    return [f"{name} ({c.run})" if names.count(name) > 1 else name for name, c in zip(names, candidates, strict=True)]
+
+
+def _objective(candidate: Candidate) -> str:
+    """What is minimised beside plain source-only: ce + mi is not ce."""
+    config = candidate.config
+    parts = [config.source_term, *config.target_terms, *([] if config.method == "source-only" else [config.method])]
+    weights = [f"{name}×{weight:g}" for name, weight in config.term_weight.items()]
+    return " ".join(["source-only" if parts == ["ce"] else " + ".join(parts), *weights])
 
 
 def _shown(value: object) -> str:

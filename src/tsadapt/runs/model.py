@@ -118,6 +118,11 @@ class TrainedModel:
         reader = Reader(self.architecture, self.preprocessing, self.device, self.workers, self.quiet)
         prepared = reader(domain)
         predicted = self.forward(prepared.domain)
+        if not np.isfinite(predicted.logits).all():
+            bad = int((~np.isfinite(predicted.logits)).any(1).sum())
+            raise UserError(
+                f"The model's outputs for {bad} rows of {domain.name} are not finite: check data and model."
+            )
         rows = [prepared.rows[row] for row in predicted.rows]
         later = {prepared.rows[row]: why for row, why in predicted.unreadable.items()}
         return replace(predicted, rows=rows, unreadable=prepared.unreadable | later)
@@ -197,6 +202,7 @@ class TrainedModel:
             trained = preprocessing is not None and not preprocessing.frozen
             network = build(architecture, backbone=preprocessing.backbone if trained and preprocessing else None)
             network.load_state_dict(load_file(folder.weights))
+            _check_finite(network)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             raise UserError(f"The model in {folder.path} cannot be loaded: {str(error).splitlines()[0]}") from error
         columns = described.get("columns")
@@ -231,8 +237,10 @@ def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool
             )
         step = metrics["selected"]["step"]
     model = folder.model
-    if step is not None and folder.candidate(step).path.exists():
+    if step is not None and folder.done and step != folder.metrics["last"]["step"]:
         model = folder.candidate(step)
+        if not model.description.is_file():
+            raise UserError(f"The model of step {step}, which was chosen, is missing in {model.path}: train it again.")
     if not model.description.is_file():
         hint = ""
         if folder.exists:
@@ -243,6 +251,12 @@ def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool
     return TrainedModel.read_from(model, where, run=folder, quiet=quiet)
 
 
+def _check_finite(module: nn.Module) -> None:
+    for name, tensor in module.state_dict().items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ValueError(f"{name} has values that are not finite")
+
+
 def _packed(module: nn.Module) -> bytes:
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()})
 
@@ -251,13 +265,23 @@ def _save_backbone(path: Path, backbone: Backbone) -> None:
     """The weights of a frozen backbone: one file in the cache, of which every run that uses it has a hard link."""
     shared = cache_root() / "backbones" / f"{backbone.fingerprint()}.safetensors"
     try:
-        if not shared.exists():
+        if not _holds(shared, backbone.module):
             write_atomically(shared, _packed(backbone.module))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         os.link(shared, path)
     except OSError:  # no cache, or on another disk
         write_atomically(path, _packed(backbone.module))
+
+
+def _holds(path: Path, module: nn.Module) -> bool:
+    """Whether a file is there and holds just these weights: the cache may be damaged."""
+    try:
+        found = load_file(path)
+    except (OSError, SafetensorError):
+        return False
+    expected = module.state_dict()
+    return found.keys() == expected.keys() and all(torch.equal(found[k], v.cpu()) for k, v in expected.items())
 
 
 def _preprocessing(images: dict[str, Any], folder: ModelFolder) -> Preprocessing:

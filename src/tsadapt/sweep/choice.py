@@ -96,10 +96,10 @@ def reference_among(candidates: Sequence[Candidate]) -> int | None:
 
 
 def varying(candidates: Sequence[Candidate]) -> list[str]:
-    """The settings in which the candidates differ."""
+    """The settings in which the candidates that have them differ."""
     keys = [_settings(c.config) for c in candidates]
     names = dict.fromkeys(name for k in keys for name in k)
-    return [name for name in names if len({json.dumps(k.get(name)) for k in keys}) > 1]
+    return [name for name in names if len({json.dumps(k[name]) for k in keys if name in k}) > 1]
 
 
 def setting_of(config: RunConfig, name: str) -> Any:
