@@ -43,7 +43,7 @@ class Sweep(Fit):
     out: File = None
     """Folder of the sweep. (default: runs/sweep-HASH)"""
     grid: Annotated[Texts, tyro.conf.arg(metavar="NAME=A,B,…", help_behavior_hint="(default: the paper's λ0 × β)")] = ()
-    """A setting of fit and its values, or a range to draw from (NAME=LOW..HIGH, NAME=LOW..HIGH:log); may be repeated."""
+    """A setting of fit and its values, or a range to draw from (NAME=LOW..HIGH or NAME=LOW..HIGH:log). Repeatable."""
     trials: Whole = None
     """Draw this many combinations instead of training all (25 with --search random or optuna)."""
     search: Annotated[
