@@ -9,7 +9,7 @@ from typing import Annotated, Protocol
 
 import tyro
 
-from tsadapt.cli.options import Number, Text, Whole, WholeNumber
+from tsadapt.cli.options import FRACTION, WHOLE, MaybeNumber, MaybeText, MaybeWhole, Text, Whole, WholeNumber
 from tsadapt.errors import UserError
 
 __all__ = ["main"]
@@ -42,33 +42,35 @@ class Reproduce:
     """Run (or resume) what is behind a table, figure or study, and set our numbers beside the published ones.
 
     OUT gets NAME.json, NAME.md and NAME.png; runs that are in NAME.json are not run again.
+
     Example: python -m paper table5 --on office-caltech --jobs 2
     """
 
-    name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    name: Annotated[tyro.conf.Positional[MaybeText], tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """The table, figure or study; python -m paper lists them."""
-    list: bool = False
+    list: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Show what can run with the data at hand, and about how long each takes."""
     on: Text = None
-    """Other data than the recipe's own: office-caltech or pacs (features), office-caltech-images (photographs), digits
-    (MNIST, USPS, SVHN), digits-small (included in the packages), office31, office-home or visda."""
-    frozen: bool = False
-    """For the ResNet tables: train on features of the frozen backbone, a protocol of its own."""
-    weights: Text = None
-    """File with the backbone's weights, for photographs."""
-    quick: bool = False
-    """A first look in OUT/quick: embedded digits, few steps, one task, one seed. Its numbers mean nothing."""
-    seeds: tuple[int, ...] = ()
+    """Data other than the recipe's own: office-caltech or pacs (features), office-caltech-images (photographs), digits
+    (MNIST, USPS, SVHN), digits-small (digits included in the packages), office31, office-home or visda."""
+    frozen: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
+    """For the ResNet tables: train on features of the frozen backbone, a separate protocol."""
+    weights: Annotated[MaybeText, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: downloaded)")] = None
+    """Backbone weights, for photographs: a .safetensors or .pth file, or none for random ones."""
+    quick: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
+    """A first look, in OUT/quick: digits-small (digits included in the packages), few steps, one task, one seed. Its
+    numbers mean nothing."""
+    seeds: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N…", help_behavior_hint="(default: all)")] = ()
     """Only these seeds."""
-    rows: tuple[str, ...] = ()
+    rows: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TITLE…", help_behavior_hint="(default: all)")] = ()
     """Only these rows, by their titles on the page, such as "dann +tsa"."""
-    columns: tuple[str, ...] = ()
+    columns: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TITLE…", help_behavior_hint="(default: all)")] = ()
     """Only these tasks, by their titles on the page, such as "m->u"."""
     steps: Whole = None
     """Override the recipe's number of steps; results go to separate files."""
     jobs: WholeNumber = 1
     """Runs side by side."""
-    only_collect: bool = False
+    only_collect: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Train nothing: make the page from stored results."""
     out: Path = Path("runs/reproduce")
     """Where results go; the runs themselves are in OUT/work."""
@@ -107,6 +109,7 @@ class Augmented:
 
     RUN was trained on small images such as digits with --tsa --keep-memory (or still has its last checkpoint). Takes
     about an hour. `tsadapt augmented` shows the nearest real images instead, in seconds.
+
     Example: python -m paper augmented runs/digits --out augmented
     """
 
@@ -114,10 +117,10 @@ class Augmented:
     """Folder of the run."""
     out: Path = Path("augmented")
     """Where the pictures go: OUT/augmented.png and OUT/augmented-strip.png."""
-    generator_steps: Whole = None
-    """Steps of the generator (2,000)."""
-    strength: Number = None
-    """λ of the augmented features, from 0 to 1 (the run's λ0)."""
+    generator_steps: Annotated[MaybeWhole, WHOLE, tyro.conf.arg(help_behavior_hint="(default: 2000)")] = None
+    """Steps of the generator."""
+    strength: Annotated[MaybeNumber, FRACTION, tyro.conf.arg(help_behavior_hint="(default: the run's λ0)")] = None
+    """λ of the augmented features, from 0 to 1."""
 
     def run(self) -> int:
         """Make the pictures, and print the numbers beside them."""

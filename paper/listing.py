@@ -6,11 +6,19 @@ from paper.catalogue import RECIPES
 from paper.jobs import make_jobs
 from paper.protocols import PROTOCOLS, Protocol, missing
 from paper.recipe import Recipe
-from paper.request import Request, columns_of
+from paper.request import QUICK_DATA, Request, columns_of
 from tsadapt.data.open import data_root
 from tsadapt.errors import UserError, unknown
 
-__all__ = ["expected_time", "status_lines"]
+__all__ = ["SMALL_DIGITS", "expected_time", "status_lines"]
+
+SMALL_DIGITS = "digits included in the packages"
+
+STARRED = (
+    "* needs a backbone's weights: they are downloaded, or read from the file that --weights names. With --frozen,"
+    " Office-31, Office-Home and VisDA-2017 are trained on features of the backbone, computed once: a separate"
+    " protocol, much faster."
+)
 
 
 def expected_time(recipe: Recipe, protocol: Protocol, columns: Iterable[str]) -> str:
@@ -36,11 +44,11 @@ def status_lines(only: str | None = None) -> list[str]:
         lines.append(f"{'':<19} {PROTOCOLS[recipe.home].title}: {there.pop(recipe.home) or 'data missing'}")
         if others := [f"--on {on}: {text}" for on, text in there.items() if text]:
             lines.append(f"{'':<19} " + " · ".join(others))
+    lines.append("")
+    if any(line.endswith("*") or "* · " in line for line in lines):
+        lines.append(STARRED)
     lines += [
-        "",
-        "* needs a backbone's weights: they are downloaded, or read from the file that --weights names. With --frozen,"
-        " Office-31, Office-Home and VisDA-2017 are trained on features of the backbone, computed once: another"
-        " protocol, much faster.",
+        f"{QUICK_DATA}: {SMALL_DIGITS}.",
         "Where data is missing, python -m paper NAME says what to put where.",
     ]
     try:

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from paper.cells import Cell, cells
 from paper.jobs import Job, Workspace, absent, data_of_run, run_jobs, train_watched
+from paper.listing import SMALL_DIGITS
 from paper.page import (
     MEASURES,
     made_by,
@@ -17,9 +18,9 @@ from paper.page import (
     write_page,
 )
 from paper.pictures import draw_curves_of_rows, draw_rows, stamp
-from paper.protocols import missing
+from paper.protocols import PROTOCOLS, missing
 from paper.published import Published, published
-from paper.request import Plan, Request
+from paper.request import QUICK_DATA, Plan, Request
 from paper.results_file import Results, ResultsFile, parts
 from tsadapt.errors import UserError, counted
 from tsadapt.models.backbones import make_backbone
@@ -40,6 +41,7 @@ def reproduce(request: Request, out: Path) -> list[Path]:
     stored = ResultsFile(folder / f"{plan.stem}.json", header)
     stored.header["command"] = plan.command(stored.runs)
     if not request.only_collect:
+        _say_quick(plan, folder)
         _run(plan, stored, folder)
     whole, columns = plan.whole(stored.runs)
     if not request.only_collect:
@@ -160,4 +162,30 @@ def _nothing_stored(plan: Plan, stored: ResultsFile) -> NoReturn:
     names = (n for job in plan.jobs for n in (job.config.source, job.config.target))
     reasons = [missing(n) for n in names if missing(n)] or [stored.not_run.get(job.key, "") for job in plan.jobs]
     why = next(filter(None, reasons), "no run is stored yet; leave out --only-collect to train.")
-    raise UserError(f"no results for {plan.request.name}: {why}")
+    raise UserError(f"no results for {plan.request.name}: {why}{_instead(plan)}")
+
+
+def _instead(plan: Plan) -> str:
+    """With data missing, how to make the same with the digits that need none; empty where that is no way."""
+    if not all(map(absent, plan.jobs)):
+        return ""
+    name, ways = plan.request.name, []
+    for request, flags in (
+        (Request(name, on=QUICK_DATA), f"--on {QUICK_DATA} ({SMALL_DIGITS})"),
+        (Request(name, quick=True), "--quick (a first look at them)"),
+    ):
+        try:
+            works = not any(map(absent, Plan(request).jobs))
+        except UserError:  # a table that needs its own data
+            works = False
+        ways += [flags] if works else []
+    return f" Without that data: python -m paper {name} {' or '.join(ways)}." if ways else ""
+
+
+def _say_quick(plan: Plan, folder: Path) -> None:
+    """On which data a first look is taken, and where it goes."""
+    if plan.request.quick:
+        small = {job.column for job in plan.jobs} <= {*PROTOCOLS[QUICK_DATA].tasks}
+        data = f"{QUICK_DATA}: {SMALL_DIGITS}" if small else plan.protocol.title
+        tasks = ", ".join(dict.fromkeys(job.column for job in plan.jobs))
+        print(f"a first look on {data} ({tasks}), results in {folder}", file=sys.stderr, flush=True)

@@ -71,7 +71,17 @@ def test_options_come_in_groups(monkeypatch, capsys, verb):
 def test_none_is_no_default(monkeypatch, capsys, verb):
     text = help_of(verb, monkeypatch, capsys)
     assert "None" not in text
-    assert "Example: tsadapt" in text
+    assert not re.search(r"default:\s*(False|''|)\)", re.sub(r"[│\s]+", " ", text))
+    assert re.search(r"\n\nExample: tsadapt [^\n]*\n\n", text)  # a paragraph of its own
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "reproduce"])
+def test_placeholders_are_the_same_in_every_verb(monkeypatch, capsys, verb, fit_help):
+    there, known = flags(help_of(verb, monkeypatch, capsys)), flags(fit_help)
+    for flag in ({*there} & {*known}) - {"help"}:
+        placeholder = re.match(r"[A-Z]+\b(?! [a-z])|\{[^}]*\}|", known[flag])[0]
+        assert there[flag].startswith(placeholder), flag
+    assert not [flag for flag, text in there.items() if re.match(r"\[?(STR|INT|FLOAT)\b", text)]
 
 
 def test_every_setting_has_a_flag_with_its_default(fit_help):
@@ -109,9 +119,11 @@ def test_defaults_by_the_data_are_those_of_the_networks(fit_help, name):
     assert float(trained[1] if trained else re.match(r"[\d.]+", said)[0]) == TRAINED_BACKBONE[name]
 
 
-def test_a_sweep_shows_its_own_default_of_the_holdout(monkeypatch, capsys, fit_help):
+def test_a_sweep_shows_its_own_defaults(monkeypatch, capsys, fit_help):
     text = help_of("sweep", monkeypatch, capsys)
     assert (shown(fit_help, "holdout"), shown(text, "holdout")) == ("0", "0.1")
+    assert (shown(fit_help, "source-term"), shown(text, "source-term")) == ("ce", "tsa")
+    assert (shown(text, "target-term"), shown(text, "out")) == ("mi", "runs/sweep-HASH")
     assert set(flags(fit_help)) <= set(flags(text))
 
 

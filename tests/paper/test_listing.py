@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from paper.catalogue import RECIPES
-from paper.listing import expected_time
-from paper.protocols import PROTOCOLS
+from paper.listing import STARRED, expected_time, status_lines
+from paper.protocols import PROTOCOLS, missing
 from paper.rows import Row
 
 
@@ -35,3 +35,15 @@ def test_a_task_may_be_slower(protocol):
 
 def test_what_was_never_timed(protocol):
     assert "never timed" in expected_time(RECIPES["table5"], replace(protocol, seconds=None), ["A → B"])
+
+
+def test_the_footnote_is_there_with_a_row_that_refers_to_it(tiny, monkeypatch):
+    monkeypatch.delenv("TSADAPT_DATA", raising=False)
+    missing.cache_clear()
+    assert STARRED not in status_lines("table5")
+    settings = {**PROTOCOLS["tiny"].settings, "backbone": "resnet50"}
+    monkeypatch.setitem(PROTOCOLS, "tiny", replace(PROTOCOLS["tiny"], settings=settings))
+    lines = status_lines("table5")
+    assert any("--on tiny: 1 min*" in line for line in lines)
+    assert STARRED in lines
+    missing.cache_clear()

@@ -206,10 +206,18 @@ def test_data_that_is_not_here_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("TSADAPT_DATA", raising=False)
     missing.cache_clear()
     assert main(["table2"]) == 2
-    assert "office31:amazon was not found" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "office31:amazon was not found" in said
+    assert "python -m paper table2 --on digits-small (digits included in the packages) or --quick" in said
+    assert main(["digit-rates"]) == 2  # which needs its own data
+    said = capsys.readouterr().err
+    assert "digits:usps was not found" in said
+    assert "--quick" not in said
     lines = "\n".join(status_lines())
     assert "Office-31: data missing" in lines
     assert "NAME says what to put where" in lines
+    assert "digits-small: digits included in the packages" in lines
+    assert "*" not in lines  # no footnote without a row that refers to it
     assert "--on digits-small: " in lines
     assert "TSADAPT_DATA is not set" in lines
     monkeypatch.setenv("TSADAPT_DATA", "nowhere")
@@ -236,6 +244,9 @@ def test_quick_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(line) == 0
     said = capsys.readouterr()
     assert "| source-only | " in said.out
+    first = said.err.splitlines()[0]
+    assert "digits-small: digits included in the packages (UCI → MNIST-5k)" in first
+    assert "results in here/quick" in first
     assert "UCI → MNIST-5k 1,797 of 8×8 + 5,000 of 28×28" in said.out
     assert "Made by `python -m paper table4 --quick --steps 3` in part" in said.out
     assert "written: " in said.err

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from tsadapt.cli.options import Number
+from tsadapt.cli.options import FRACTION, MaybeNumber
 from tsadapt.errors import UserError
 
 __all__ = ["Augmented"]
@@ -16,7 +16,9 @@ __all__ = ["Augmented"]
 class Augmented:
     """What the augmented features of a RUN look like: the real images nearest to them, as a picture.
 
-    RUN was trained on images with --tsa --keep-memory (without, its last checkpoint will do while it is there).
+    RUN was trained on images with --tsa --keep-memory. Without it, the last checkpoint is used if it still
+    exists.
+
     Example: tsadapt augmented runs/photos --out augmented
     """
 
@@ -24,8 +26,8 @@ class Augmented:
     """Folder of the run."""
     out: Path = Path("augmented")
     """Where the pictures go: OUT/neighbours.png."""
-    strength: Number = None
-    """λ of the neighbours' picture, from 0 to 1 (the run's λ0)."""
+    strength: Annotated[MaybeNumber, FRACTION, tyro.conf.arg(help_behavior_hint="(default: the run's λ0)")] = None
+    """λ used for the picture, from 0 to 1."""
 
     def __call__(self) -> int:
         """Make the pictures, and print the numbers beside them."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tsadapt.cli.options import WholeNumber
+
 __all__ = ["Demo"]
 
 RUNS: dict[str, dict[str, Any]] = {"source_only": {}, "mi": {"mi": True}, "tsa": {"tsa": True}}
@@ -15,15 +17,16 @@ TITLES = {"source_only": "source-only", "mi": "+MI", "tsa": "+TSA"}
 class Demo:
     """Adapt a classifier of UCI digits (8×8, labelled) to MNIST digits (unlabelled): source-only, +MI and +TSA.
 
-    The same network, data, steps and seed for all three; the last step is reported. About two minutes on two cores.
+    The same network, data, steps and seed for all three; the last step is reported. About three minutes on two cores.
+
     Example: tsadapt demo --out runs/demo
     """
 
     out: Path = Path("runs/demo")
     """Folder for the three runs, summary.json and demo.png."""
-    steps: int = 1500
+    steps: WholeNumber = 1500
     """Training steps of each run."""
-    seed: int = 0
+    seed: WholeNumber = 0
     """Seed of everything random."""
 
     def __call__(self) -> int:

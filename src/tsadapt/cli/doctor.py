@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tsadapt.cli.options import File, Whole
+from tsadapt.cli.options import WHOLE, File, MaybeText, MaybeWhole
 from tsadapt.cli.output import check_output, output
 
 if TYPE_CHECKING:
@@ -20,23 +20,24 @@ __all__ = ["Doctor"]
 class Doctor:
     """Check a SOURCE and a TARGET for problems, before hours are spent on them.
 
-    Unreadable and truncated images, files that are no images, an extra level of folders, a single class, classes on one
-    side only, duplicates within and across the domains, tiny and uneven classes, values in different ranges. Exit
+    Unreadable and truncated images, files that are not images, an extra level of folders, a single class, classes on
+    one side only, duplicates within and across the domains, tiny and uneven classes, values in different ranges. Exit
     status: 0 if all is well, 1 if there are findings, 2 if the command itself was wrong.
+
     Example: tsadapt doctor photos/labelled photos/new --fix-list mended
     """
 
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
     """The labelled domain."""
-    target: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TARGET", help_behavior_hint="")] = None
+    target: Annotated[tyro.conf.Positional[MaybeText], tyro.conf.arg(metavar="[TARGET]", help_behavior_hint="")] = None
     """The domain to adapt to."""
     fix_list: File = None
     """Folder for source.txt and target.txt, lists without unreadable images and duplicates."""
     out: File = None
     """Where to write all findings as JSON."""
-    workers: Whole = None
+    workers: Annotated[MaybeWhole, WHOLE, tyro.conf.arg(help_behavior_hint="(default: one per core, at most 8)")] = None
     """Processes that decode images."""
-    quiet: bool = False
+    quiet: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Hide progress."""
 
     def __call__(self) -> int:
@@ -110,8 +111,11 @@ def _summary(domain: "Domain") -> str:
 
     from tsadapt.errors import counted
 
-    rows = counted(len(domain), "row" if domain.kind == "vector" else "image")
+    what = "row" if domain.kind == "vector" else "image"
+    rows = counted(len(domain), what)
     if domain.y is None or domain.classes is None:
         return f"{domain.name}: {rows}, no labels"
     counts = torch.bincount(domain.y[domain.y >= 0], minlength=len(domain.classes))
-    return f"{domain.name}: {rows}, {counted(len(counts), 'class')} of {int(counts.min()):,} to {int(counts.max()):,}"
+    least, most = int(counts.min()), int(counts.max())
+    sizes = f"{counted(least, what)} each" if least == most else f"{least:,} to {counted(most, what)}"
+    return f"{domain.name}: {rows}, {counted(len(counts), 'class')} of {sizes}"

@@ -23,12 +23,12 @@ class Evaluate:
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run, or of a sweep: then the run that was chosen there."""
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """Labelled data, as for fit; of a dataset with splits, the test split."""
+    """Labelled data, as for fit; for a dataset with splits, the test split."""
     out: File = None
     """Where to write all figures as JSON."""
     use: Literal["last", "selected"] = "last"
     """Which model of the run: of its last step, or the one that validators selected (fit --candidates)."""
-    device: str = "auto"
+    device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda, …"""
 
     def __call__(self) -> int:

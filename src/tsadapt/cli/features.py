@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from tsadapt.cli.options import Text, Whole
+from tsadapt.cli.options import WHOLE, MaybeText, MaybeWhole
 from tsadapt.cli.output import STREAM, check_output, output
 
 __all__ = ["Features"]
@@ -19,6 +19,7 @@ class Features:
 
     Arrays: x (images × features, float32), names, and y and classes where the labels are known. They are computed once
     and kept (in ~/.cache/tsadapt, or where TSADAPT_CACHE says), so the same command is quick the second time.
+
     Example: tsadapt features photos/new --backbone resnet50 --out new.npz
     """
 
@@ -26,17 +27,17 @@ class Features:
     """A folder of images, a list file, an array of images, or a name such as office31:amazon."""
     out: Path
     """The .npz to write."""
-    backbone: str = "resnet50"
+    backbone: Annotated[str, tyro.conf.arg(metavar="NAME")] = "resnet50"
     """A timm network, or torchvision:NAME (tsadapt list backbones)."""
-    weights: Text = None
-    """Its weights: a .safetensors or .pth file, or none for random ones; downloaded unless given."""
-    image_size: Whole = None
-    """Side of the images that the backbone takes, in pixels; its own unless given."""
-    workers: Whole = None
+    weights: Annotated[MaybeText, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: downloaded)")] = None
+    """Backbone weights: a .safetensors or .pth file, or none for random ones."""
+    image_size: Annotated[MaybeWhole, WHOLE, tyro.conf.arg(help_behavior_hint="(default: the backbone's)")] = None
+    """Side of the images that the backbone takes, in pixels."""
+    workers: Annotated[MaybeWhole, WHOLE, tyro.conf.arg(help_behavior_hint="(default: one per core, at most 8)")] = None
     """Processes that decode images."""
-    device: str = "auto"
+    device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda, …"""
-    quiet: bool = False
+    quiet: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Hide progress."""
 
     def __call__(self) -> int:

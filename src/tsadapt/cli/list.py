@@ -1,7 +1,7 @@
 """tsadapt list: what there is."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -22,7 +22,7 @@ class List:
 
     kind: tyro.conf.Positional[Kind]
     """What to list."""
-    pattern: tyro.conf.Positional[str] = ""
+    pattern: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PATTERN]", help_behavior_hint="")] = ""
     """Only names that contain this."""
 
     def __call__(self) -> int:

@@ -18,22 +18,23 @@ __all__ = ["Predict"]
 class Predict:
     """Write the predictions of a RUN's model for every row of DATA, as CSV.
 
-    Columns: row (its number, from 0, or its path), class, confidence; with --probabilities one more for each class; for
-    images a last one, error, which says why an image could not be read and has no class.
+    Columns: row (its number, from 0, or its path), class, confidence; with --probabilities one more for each class. For
+    images, the last column is error. It says why an image could not be read; such an image has no class.
+
     Example: tsadapt predict runs/photos photos/new --out predictions.csv
     """
 
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run, or of a sweep: then the run that was chosen there."""
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """Data, as for fit; labels are not needed. Of a dataset with splits, the test split."""
+    """Data, as for fit; labels are not needed. For a dataset with splits, the test split."""
     out: File = None
     """File to write. (default: -, standard output)"""
-    probabilities: bool = False
+    probabilities: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """All probabilities, not only the highest."""
     use: Literal["last", "selected"] = "last"
     """Which model of the run: of its last step, or the one that validators selected (fit --candidates)."""
-    device: str = "auto"
+    device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda, …"""
 
     def __call__(self) -> int:

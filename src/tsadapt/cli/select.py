@@ -17,19 +17,22 @@ __all__ = ["Select"]
 class Select:
     """Choose among trained RUNs (or all runs of a sweep's folder) without target labels.
 
-    Runs of one task are compared, at each of their candidate steps. With a source-only run among them, no choice is
-    made that its own evidence puts below it.
+    Runs of one task are compared, at each of their candidate steps. If a source-only run is among them, it is
+    kept when the validators rank it higher.
+
     Example: tsadapt select runs/a runs/b runs/source-only --by consensus
     """
 
-    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN…")]
+    runs: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN…", help_behavior_hint="(required)")
+    ]
     """Folders of finished runs, or of a sweep."""
-    by: str = "consensus"
+    by: Annotated[str, tyro.conf.arg(metavar="NAME")] = "consensus"
     """Validator to choose by (tsadapt list validators)."""
-    no_guard: bool = False
-    """Leave collapsed candidates in the race."""
+    no_guard: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
+    """Do not exclude collapsed candidates."""
     out: File = None
-    """Folder for choice.json and scores.csv; nothing is written unless given."""
+    """Folder for choice.json and scores.csv. By default nothing is written."""
 
     def __call__(self) -> int:
         """Score the runs, print the table, and write what was decided."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from tsadapt.cli.fit import Fit, option_group
-from tsadapt.cli.options import Text, Whole, WholeNumber, setting_options
-from tsadapt.config import DATA, RunConfig
+from tsadapt.cli.fit import Fit, objective_options, option_group
+from tsadapt.cli.options import File, MaybeText, Texts, Whole, WholeNumber, setting_options
+from tsadapt.config import DATA, OBJECTIVE, RunConfig
 from tsadapt.errors import UserError, counted
 
 if TYPE_CHECKING:
@@ -23,36 +23,44 @@ TRIALS = 25
 """Runs of a random search or optuna's, unless told."""
 
 
-_, DataOptions, DATA_OPTIONS = option_group(DATA, setting_options(holdout="0.1")[DATA])
+_OPTIONS = setting_options(holdout="0.1", source_term="tsa", target_terms="mi")
+_, DataOptions, DATA_OPTIONS = option_group(DATA, _OPTIONS[DATA])
+_, ObjectiveOptions, OBJECTIVE_OPTIONS = option_group(OBJECTIVE, objective_options() + _OPTIONS[OBJECTIVE])
 
 
 @dataclass(frozen=True)
 class Sweep(Fit):
     """Train with several settings, and choose among the results without target labels; the same command resumes.
 
-    Every combination of the --grid values is trained (the paper's λ0 × β unless given; TSA unless told otherwise), and
-    source-only beside them. OUT/choice.json says which is chosen, OUT/scores.csv has all scores.
+    Every combination of the --grid values is trained (by default the paper's λ0 × β, with TSA), as well as source-only.
+    OUT/choice.json says which is chosen, OUT/scores.csv has all scores.
+
     Example: tsadapt sweep digits:uci digits:mnist-5k --grid lambda0=0.1,0.25 --grid beta=0.05,0.1 --jobs 2
     """
 
     data: DataOptions = DATA_OPTIONS  # type: ignore[valid-type]
-    grid: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME=A,B,…")] = ()
-    """A setting of fit and its values; NAME=LOW..HIGH and NAME=LOW..HIGH:log are ranges to draw from."""
+    objective: ObjectiveOptions = OBJECTIVE_OPTIONS  # type: ignore[valid-type]
+    out: File = None
+    """Folder of the sweep. (default: runs/sweep-HASH)"""
+    grid: Annotated[Texts, tyro.conf.arg(metavar="NAME=A,B,…", help_behavior_hint="(default: the paper's λ0 × β)")] = ()
+    """A setting of fit and its values, or a range to draw from (NAME=LOW..HIGH or NAME=LOW..HIGH:log). Repeatable."""
     trials: Whole = None
-    """Draw so many combinations instead of training all (25 with --search random or optuna)."""
+    """Draw this many combinations instead of training all (25 with --search random or optuna)."""
     search: Annotated[
         Literal["grid", "random", "optuna"] | None,
         tyro.conf.arg(metavar="{grid,random,optuna}", help_behavior_hint="(default: grid; random with --trials)"),
     ] = None
     """How combinations are found: all, at random, or proposed by optuna (extra: sweep)."""
-    storage: Text = None
-    """optuna's storage, to share a sweep between machines (sqlite:///OUT/optuna.db)."""
+    storage: Annotated[
+        MaybeText, tyro.conf.arg(metavar="URL", help_behavior_hint="(default: sqlite:///OUT/optuna.db)")
+    ] = None
+    """optuna's storage, to share a sweep between machines."""
     jobs: WholeNumber = 1
     """Runs side by side."""
-    by: str = "consensus"
+    by: Annotated[str, tyro.conf.arg(metavar="NAME")] = "consensus"
     """Validator to choose by (tsadapt list validators)."""
-    no_guard: bool = False
-    """Leave collapsed candidates in the race."""
+    no_guard: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
+    """Do not exclude collapsed candidates."""
 
     def to_config(self, **defaults: Any) -> RunConfig:
         """The config that all runs share: TSA and a tenth of the source held out, unless told otherwise."""
