@@ -1,11 +1,20 @@
 """The name of a file in a run's folder or a sweep's is written once: everything else asks the folder."""
 
 import ast
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.configs import changed
 
 import tsadapt
+from tsadapt.errors import UserError
+from tsadapt.models.features import cache_root
+from tsadapt.runs.fit import train_run
+from tsadapt.runs.folder import RunFolder
+from tsadapt.runs.model import load
 
 ROOT = Path(tsadapt.__file__).parent
 FILES = [
@@ -46,3 +55,53 @@ def test_it_is_written_in_one_module(name):
 def test_the_scan_sees_what_it_should():
     source = '"""config.toml"""\nx = "config.toml"\ndef f():\n    """metrics.json"""\n    return f"{x}/choice.json"\n'
     assert {"config.toml", "/choice.json"} == literals(source)
+
+
+def test_overwriting_keeps_the_lock_and_what_is_not_a_run_s(config, tmp_path):
+    """A second process stays out while the first replaces the folder and trains in it."""
+    out = tmp_path / "run"
+    train_run(config, out, quiet=True)
+    (out / "mine.txt").write_text("notes")
+    run = RunFolder(out)
+    with run.lock():
+        run.claim(changed(config, seed=1), {"data": {}}, overwrite=True)
+        assert run.config.seed == 1
+        assert not run.done
+        assert (out / "mine.txt").read_text() == "notes"
+        with pytest.raises(UserError, match="being trained by another process"), RunFolder(out).lock():
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_a_chosen_model_that_is_missing_is_not_another_one(config, tmp_path):
+    out, metrics = train_run(changed(config, candidates=3), tmp_path / "run", quiet=True)
+    last = metrics["last"]["step"]
+    step = next(step for step in RunFolder(out).prediction_steps() if step != last)
+    metrics["selected"]["step"] = step
+    RunFolder(out).write_metrics(metrics)
+    load(out, use="selected", device="cpu")
+    shutil.rmtree(RunFolder(out).candidate(step).path)
+    with pytest.raises(UserError, match=f"step {step}.*missing"):
+        load(out, use="selected", device="cpu")
+
+
+def test_a_model_that_is_not_finite_predicts_nothing(config, tmp_path):
+    out, _ = train_run(config, tmp_path / "run", quiet=True)
+    weights = RunFolder(out).model.weights
+    state = load_file(weights)
+    state["heads.0.weight"][0, 0] = float("nan")
+    save_file(state, weights)
+    with pytest.raises(UserError, match=r"heads\.0\.weight has values that are not finite"):
+        load(out, device="cpu")
+
+
+def test_a_damaged_backbone_in_the_cache_is_written_anew(frozen, tmp_path):
+    train_run(frozen, tmp_path / "a", quiet=True)
+    (shared,) = (cache_root() / "backbones").iterdir()
+    state = load_file(shared)
+    next(iter(state.values())).zero_()
+    shared.unlink()  # the first run keeps its link to what was there
+    save_file(state, shared)
+    train_run(changed(frozen, lr=0.02), tmp_path / "b", quiet=True)
+    a, b = (load_file(RunFolder(tmp_path / name).model.backbone) for name in "ab")
+    assert all(torch.equal(a[key], b[key]) for key in a)

@@ -225,6 +225,7 @@ def test_a_validator_of_a_third_party(monkeypatch):
 
     monkeypatch.setattr(validators.VALIDATORS, "_things", dict(validators.VALIDATORS._things))
     monkeypatch.setattr(validators.VALIDATORS, "_complete", False)
+
     class Entries:
         def select(self, group):
             return [Entry()] if group == "tsadapt.validator" else []

@@ -188,3 +188,13 @@ def test_select_refuses_a_runs_folder_for_its_choice(here, capsys):
     assert main(["select", "r1", "r2", "--out", "r1"]) == 2
     assert "r1 is a run folder" in capsys.readouterr().err
     assert not Path("r1/choice.json").exists()
+
+
+def test_candidates_are_named_by_their_whole_objective(here, capsys):
+    """A row of cross-entropy with mutual information is not called after the cross-entropy alone."""
+    words = ["sweep", "source.npz", "target.npz", "--grid", "source_term=ce,tsa", *SHORT, "--out", "s"]
+    assert main([*words, "--mi"]) == 0
+    out = capsys.readouterr().out
+    assert {"ce + mi", "tsa + mi", "source-only"} <= {
+        word.strip() for line in out.splitlines() for word in line.split("│")
+    }

@@ -1,0 +1,66 @@
+"""In a pipeline the target goes the way of the source, or it is refused."""
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from tsadapt import TSAClassifier, make_adaptation_pipeline
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    y = np.arange(150) % 3
+    x = 1000 * (3 * np.eye(3, 6)[y] + rng.normal(size=(150, 6))) + 5000
+    return x, y, x + 700
+
+
+def tsa():
+    return TSAClassifier(steps=60, bottleneck=8, random_state=0)
+
+
+def by_hand(x, y, x_t):
+    scaler = StandardScaler().fit(x)
+    return tsa().fit(scaler.transform(x), y, X_target=scaler.transform(x_t)).predict_proba(scaler.transform(x_t))
+
+
+def test_a_plain_pipeline_refuses_a_target_it_would_leave_untransformed(data):
+    x, y, x_t = data
+    with pytest.raises(ValueError, match=r"standardscaler.*make_adaptation_pipeline.*transform_input"):
+        make_pipeline(StandardScaler(), tsa()).fit(x, y, tsaclassifier__X_target=x_t)
+
+
+def test_both_remedies_are_the_steps_done_by_hand(data):
+    x, y, x_t = data
+    ours = make_adaptation_pipeline(StandardScaler(), tsa()).fit(x, y, X_target=x_t)
+    np.testing.assert_array_equal(ours.predict_proba(x_t), by_hand(*data))
+    np.testing.assert_array_equal(clone(ours).fit(x, y, X_target=x_t).predict_proba(x_t), by_hand(*data))
+    with sklearn.config_context(enable_metadata_routing=True):
+        steps = [("scale", StandardScaler()), ("tsa", tsa().set_fit_request(X_target=True))]
+        theirs = Pipeline(steps, transform_input=["X_target"]).fit(x, y, X_target=x_t)
+    np.testing.assert_array_equal(theirs.predict_proba(x_t), by_hand(*data))
+    assert (ours.predict(x_t) == y).mean() > 0.9
+
+
+def test_every_step_is_passed(data):
+    x, y, x_t = data
+    model = make_adaptation_pipeline(StandardScaler(), PCA(3), tsa()).fit(x, y, X_target=x_t)
+    assert model[-1].n_features_in_ == 3
+    assert (model.predict(x_t) == y).mean() > 0.9
+
+
+def test_a_genuine_shift_is_never_refused(data):
+    x, y, x_t = data
+    tsa().fit(x, y, X_target=100 * x_t + 1e6)
+    make_pipeline("passthrough", tsa()).fit(x, y, tsaclassifier__X_target=100 * x_t)
+    make_adaptation_pipeline(StandardScaler(), tsa()).fit(x, y, X_target=100 * x_t + 1e6)
+
+
+def test_the_last_step_takes_a_target(data):
+    with pytest.raises(TypeError, match="X_target"):
+        make_adaptation_pipeline(StandardScaler(), LogisticRegression())
