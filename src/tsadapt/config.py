@@ -150,6 +150,13 @@ class RunConfig:
         """The terms of the objective: the source term, the target terms, the method."""
         return tuple(dict.fromkeys((self.source_term, *self.target_terms, self.method)))
 
+    @property
+    def objective(self) -> str:
+        """What is minimised, in a few words: tsa + mi + dann, or source-only."""
+        method = () if self.method == "source-only" else (self.method,)
+        parts = (self.source_term, *self.target_terms, *method)
+        return "source-only" if parts == ("ce",) else " + ".join(parts)
+
     def result_keys(self) -> dict[str, Any]:
         """Every setting that the result depends on; those of terms as TERM.NAME."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in NOT_RESULT and f.name != "settings"}

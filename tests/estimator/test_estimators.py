@@ -280,3 +280,15 @@ def test_the_reference_of_a_warm_start_is_fresh(task):
         again = clf.fit(x_s, y, X_target=x_t).report_["scores"]
     assert all(first[name]["source-only"] == again[name]["source-only"] for name in first)
     assert any(first[name]["adapted"] != again[name]["adapted"] for name in first)
+
+
+def test_a_held_out_class_that_was_not_trained_is_left_out():
+    """Labels between two known classes must not be taken for one of them."""
+    rng = np.random.default_rng(0)
+    y = np.array(["a", "c"])[np.arange(80) % 2]
+    x = 3 * np.eye(2, 4)[np.arange(80) % 2] + rng.normal(size=(80, 4))
+    clf = TSAClassifier(steps=20, bottleneck=4, random_state=0).fit(x, y, X_target=x + 0.5)
+    rows, labels = np.concatenate([x, x[:20]]), np.concatenate([y, np.full(20, "b")])
+    domain = np.concatenate([np.repeat([-2, 1], 40), np.ones(20)])
+    scorer = ValidatorScorer("source-accuracy")
+    assert scorer(clf, rows, labels, sample_domain=domain) == scorer(clf, x, y, sample_domain=domain[:80])

@@ -61,6 +61,14 @@ def test_a_genuine_shift_is_never_refused(data):
     make_adaptation_pipeline(StandardScaler(), tsa()).fit(x, y, X_target=100 * x_t + 1e6)
 
 
+def test_both_domains_at_once(data):
+    x, y, x_t = data
+    both, labels = np.concatenate([x, x_t]), np.concatenate([y, np.full(len(x_t), -1)])
+    domain = np.repeat([1, -2], [len(x), len(x_t)])
+    model = make_adaptation_pipeline(StandardScaler(), tsa()).fit(both, labels, sample_domain=domain)
+    assert (model.predict(x_t) == y).mean() > 0.9
+
+
 def test_the_last_step_takes_a_target(data):
     with pytest.raises(TypeError, match="X_target"):
         make_adaptation_pipeline(StandardScaler(), LogisticRegression())

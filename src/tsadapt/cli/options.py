@@ -1,4 +1,7 @@
-"""Options of the command line, derived from settings: a setting is written once, and becomes a flag here."""
+"""Options of the command line, derived from settings: a setting is written once, and becomes a flag here.
+
+Help texts and defaults stand in config.py (settings of a run) and in the file of each term.
+"""
 
 import dataclasses
 from collections.abc import Iterable

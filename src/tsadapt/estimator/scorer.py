@@ -48,6 +48,8 @@ class ValidatorScorer:
         if not is_target.any():
             raise ValueError("No target rows to score: sample_domain has no negative number.")
         held = ~is_target
+        if y is not None:  # a class that the fold did not train on has no place among its outputs
+            held &= np.isin(np.asarray(y), last.classes_)
         if self.validator.needs_holdout and not held.any():
             raise ValueError(f"{self.validator.name} needs rows of the source that training did not see.")
         labels = np.zeros(0, dtype=np.int64) if y is None else np.searchsorted(last.classes_, np.asarray(y)[held])

@@ -66,10 +66,8 @@ def _names(candidates: Sequence[Candidate]) -> list[str]:
 
 def _objective(candidate: Candidate) -> str:
     """What is minimised beside plain source-only: ce + mi is not ce."""
-    config = candidate.config
-    parts = [config.source_term, *config.target_terms, *([] if config.method == "source-only" else [config.method])]
-    weights = [f"{name}×{weight:g}" for name, weight in config.term_weight.items()]
-    return " ".join(["source-only" if parts == ["ce"] else " + ".join(parts), *weights])
+    weights = [f"{name}×{weight:g}" for name, weight in candidate.config.term_weight.items()]
+    return " ".join([candidate.config.objective, *weights])
 
 
 def _shown(value: object) -> str:

@@ -194,8 +194,7 @@ def _headline(task: Task) -> str:
     if preprocessing is not None:
         network = f"{preprocessing.backbone.name} ({'frozen' if preprocessing.frozen else 'trained'}) + {network}"
     rows = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
-    objective = " + ".join((config.source_term, *config.target_terms, config.method))
-    return f"{rows}, {len(task.classes)} classes, network {network}, {objective}, {config.steps} steps"
+    return f"{rows}, {len(task.classes)} classes, network {network}, {config.objective}, {config.steps} steps"
 
 
 def has_memory(config: RunConfig) -> bool:
