@@ -13,7 +13,7 @@ from torch import Tensor
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError, unknown
 
-__all__ = ["ARRAYS", "TABLES", "from_arrays", "from_frame", "label_indices", "load_array", "load_table"]
+__all__ = ["ARRAYS", "TABLES", "from_arrays", "from_frame", "label_indices", "load_array", "load_table", "vectors"]
 
 ARRAYS = (".npz", ".npy")
 TABLES = (".csv", ".parquet")
@@ -127,7 +127,7 @@ def from_frame(name: str, frame: Any, columns: tuple[str, ...] | None = None) ->
             )
     if frame.shape[1] == 0:
         raise UserError(f"{name} has no feature columns. Expected at least one column of numbers besides the labels.")
-    domain = from_arrays(name, frame.to_numpy(np.float32, na_value=np.nan), labels)  # nullable columns have NA
+    domain = from_arrays(name, frame.to_numpy(np.float64, na_value=np.nan), labels)  # nullable columns have NA
     return replace(domain, columns=tuple(frame.columns))
 
 
@@ -148,6 +148,19 @@ def _pop_labels(name: str, frame: Any, features: tuple[str, ...]) -> Any:
     return labels.to_numpy()
 
 
+def vectors(x: np.ndarray) -> Tensor:
+    """Rows of numbers as float32, or as float64 where that would lose digits: they are cut after standardising.
+
+    >>> vectors(np.array([[0.5]])).dtype, vectors(np.array([[1700000000.25]])).dtype
+    (torch.float32, torch.float64)
+    """
+    with np.errstate(over="ignore"):
+        short = x.astype(np.float32)
+    long = x.astype(np.float64)
+    lossless = bool((np.isnan(long) | (short == long)).all())
+    return torch.from_numpy(np.ascontiguousarray(short if lossless else long))
+
+
 def from_arrays(name: str, x: Any, y: Any = None, classes: Any = None, split: str = "all") -> Domain:
     """A domain from arrays. Labels are numbers or names; `classes` names the classes of numbers."""
     x = np.asarray(x)
@@ -156,7 +169,7 @@ def from_arrays(name: str, x: Any, y: Any = None, classes: Any = None, split: st
     if x.ndim > 1 and x.size == 0 and len(x):
         raise UserError(f"{name}: x has shape {x.shape}, so its rows are empty. Expected at least one value per row.")
     if x.ndim == 2:
-        rows = torch.from_numpy(x.astype(np.float32))
+        rows = vectors(x)
     elif x.ndim in (3, 4):
         rows = _images(name, x)
     else:

@@ -1,6 +1,7 @@
 """The types of data: domains, datasets and batches. A training batch has no field for target labels.
 
-Shapes: N rows; images (N, channels, height, width) as uint8, feature vectors (N, K) as float32, or image files.
+Shapes: N rows; images (N, channels, height, width) as uint8, feature vectors (N, K) as float32 (float64 where that
+would lose digits), or image files.
 """
 
 import hashlib

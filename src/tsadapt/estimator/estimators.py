@@ -19,6 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
 from tsadapt.config import RUN_SETTINGS, RunConfig
+from tsadapt.data.arrays import vectors
 from tsadapt.data.loader import mixed
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError
@@ -350,10 +351,10 @@ def _some_rows(n: int, seed: int) -> list[int]:
 
 def _tensor(x: np.ndarray) -> torch.Tensor:
     with np.errstate(over="ignore"):
-        rows = torch.from_numpy(x.astype(np.float32))
-    if not bool(rows.isfinite().all()):
-        raise ValueError("X has values too large for float32: scale it first.")
-    return rows
+        spread = x.std(0)
+    if not np.isfinite(spread).all():
+        raise ValueError("X has values too large to standardise: scale it first.")
+    return vectors(x)
 
 
 def _predictions(model: TrainedModel, source: Domain, target: Domain) -> Predictions:

@@ -9,23 +9,30 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from tsadapt.core.buffers import PreciseBuffers
+
 __all__ = ["Classifier", "HeadOutput", "InputScaling"]
 
 
-class InputScaling(nn.Module):
-    """(x − mean)/scale, with buffers that are saved with the network: what comes in is raw data."""
+class InputScaling(PreciseBuffers):
+    """(x − mean)/scale, with buffers that are saved with the network: what comes in is raw data.
+
+    Rows in float64 are scaled in float64: numbers of the size of Unix times have no digits left in float32.
+    """
 
     mean: Tensor
     scale: Tensor
 
     def __init__(self, mean: Tensor | float, scale: Tensor | float) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32))
-        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32))
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64))
+        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw pixels (uint8) or features, scaled, as float32."""
-        return (x.float() - self.mean) / self.scale
+        """Raw pixels (uint8) or features, scaled, in float32, or in float64 if that is how they come."""
+        if x.dtype == torch.float64:
+            return (x - self.mean) / self.scale
+        return (x.float() - self.mean.float()) / self.scale.float()
 
     @classmethod
     def of_pixels(cls) -> "InputScaling":
@@ -41,7 +48,8 @@ class InputScaling(nn.Module):
     def of_rows(cls, x: Tensor) -> "InputScaling":
         """Features of mean 0 and deviation 1 over the rows of `x` (the source's); a constant one is only centred."""
         deviation = x.double().std(0, correction=0)
-        return cls(x.double().mean(0).float(), torch.where(deviation > 0, deviation, 1.0).float())
+        scale = torch.where(deviation > 0, deviation, 1.0)
+        return cls(x.double().mean(0).to(x.dtype), scale.to(x.dtype))
 
 
 class HeadOutput(NamedTuple):
@@ -88,7 +96,8 @@ class Classifier(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """The features f that go into the heads."""
-        f: Tensor = self.bottleneck(self.backbone(self.scaling(x)))
+        scaled = self.scaling(x).to(self.head.weight.dtype)
+        f: Tensor = self.bottleneck(self.backbone(scaled))
         return f
 
     def classify(self, features: Tensor) -> list[HeadOutput]:

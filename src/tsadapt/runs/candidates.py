@@ -139,9 +139,10 @@ def mixtures(model: TrainedModel, domain: Domain, predicted: Predicted) -> Mixed
             return predicted.logits[:0]
         needed = np.unique(np.concatenate([rows[a], rows[b]]))
         x = _inputs(model, domain, needed)
+        x = x if x.is_floating_point() else x.float()
         at_a, at_b = (torch.from_numpy(np.searchsorted(needed, rows[part])) for part in (a, b))
         logits = [
-            model.network((share * x[i].float() + (1 - share) * x[j].float()).to(model.device))[1].float().cpu()
+            model.network((share * x[i] + (1 - share) * x[j]).to(model.device))[1].float().cpu()
             for i, j in zip(torch.split(at_a, at_once), torch.split(at_b, at_once), strict=True)
         ]
         return torch.cat(logits).numpy()
