@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tsadapt.data.arrays import from_arrays
+from tsadapt.data.arrays import from_arrays, label_indices
 from tsadapt.data.open import open_dataset
 from tsadapt.data.types import match_labels
 from tsadapt.errors import UserError
@@ -168,3 +168,9 @@ def test_odd_but_sound_arrays():
         from_arrays("d", np.full((1, 4, 4), np.nan))
     with pytest.raises(UserError, match=r"\(3, 0, 0\).*empty"):
         from_arrays("d", np.zeros((3, 0, 0)))
+
+
+@pytest.mark.parametrize("wild", [np.inf, -np.inf, 1e300, 2.0**60])
+def test_a_label_that_is_no_whole_number_is_not_made_a_class(wild):
+    with pytest.raises(UserError, match="the label of row 1 is"):
+        label_indices("pets", np.array([0.0, wild, 1.0]))

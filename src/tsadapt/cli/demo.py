@@ -17,7 +17,7 @@ TITLES = {"source_only": "source-only", "mi": "+MI", "tsa": "+TSA"}
 class Demo:
     """Adapt a classifier of UCI digits (8×8, labelled) to MNIST digits (unlabelled): source-only, +MI and +TSA.
 
-    The same network, data, steps and seed for all three; the last step is reported. About three minutes on two cores.
+    The same network, data, steps and seed for all three; the last step is reported. About a minute on two cores.
 
     Example: tsadapt demo --out runs/demo
     """
