@@ -214,9 +214,7 @@ def label_indices(name: str, y: np.ndarray, classes: Any = None) -> tuple[Tensor
     for row in _missing(y)[:1]:
         raise UserError(f"{name}: row {row} has no label. Label every row, or pass no labels.")
     if y.dtype.kind == "f" and (wild := np.flatnonzero(~(np.abs(y) < 2**53))).size:
-        raise UserError(
-            f"{name}: the label of row {wild[0]} is {y[wild[0]]:g}. Expected whole numbers that float64 holds, or names."
-        )
+        raise UserError(f"{name}: the label of row {wild[0]} is {y[wild[0]]:g}. Expected whole numbers or names.")
     if y.dtype.kind == "f" and (y == np.round(y)).all():
         y = y.astype(np.int64)
     if classes is not None:
