@@ -198,3 +198,10 @@ def test_candidates_are_named_by_their_whole_objective(here, capsys):
     assert {"ce + mi", "tsa + mi", "source-only"} <= {
         word.strip() for line in out.splitlines() for word in line.split("│")
     }
+
+
+def test_a_run_of_an_older_version_is_called_that(here, capsys):
+    Path("old").mkdir()
+    Path("old/config.toml").write_text('source = "a"\n')
+    assert main(["select", "old"]) == 2
+    assert "older version" in capsys.readouterr().err

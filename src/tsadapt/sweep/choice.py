@@ -83,6 +83,8 @@ def _unfolded(runs: Sequence[Path], tell: Callable[[str], object]) -> list[RunFo
         elif not path.is_dir():
             raise UserError(f"No run at {path}: expected the folder that fit or sweep wrote (its --out).")
         else:
+            if run.exists:
+                _ = run.config  # refuses a folder of another revision
             hint = "its training did not finish" if run.exists else "it contains no run"
             raise UserError(f"{path} cannot be scored: {hint}.")
     return [*dict.fromkeys(found)]
