@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["UserError", "counted", "few", "unknown"]
+__all__ = ["UserError", "counted", "few", "printable", "unknown"]
 
 
 class UserError(Exception):
@@ -32,6 +32,17 @@ def few(names: Iterable[str], most: int = 5) -> str:
     """
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def printable(text: object) -> str:
+    r"""One line that any terminal can show: line breaks, escape sequences and other control characters are escaped.
+
+    File and class names may contain any character, also those that move the cursor or rename the window.
+
+    >>> printable("caf\u00e9\x1b[31m\n")
+    'caf\xe9\\x1b[31m\\n'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def counted(n: int, noun: str) -> str:

@@ -1,4 +1,9 @@
+import io
+import tracemalloc
+import zipfile
+
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -67,8 +72,6 @@ def test_tables(tmp_path, column):
 
 
 def test_parquet(tmp_path):
-    import pandas
-
     pandas.DataFrame({"a": [1.0, 2.0], "label": ["x", "y"]}).to_parquet(tmp_path / "t.parquet")
     assert open_dataset(str(tmp_path / "t.parquet")).train.y.tolist() == [0, 1]
 
@@ -84,7 +87,7 @@ def test_a_table_without_labels(tmp_path):
         ("a,b\n1,red\n", "column 'b' is not numeric.*'red'.*'label'"),
         ("a,label\n1,x\n2,\n", "row 1 has no label"),
         ("label\nx\n", "has no feature columns"),
-        ("", "cannot be read as a table"),
+        ("", "cannot be read.*CSV or Parquet"),
         ("a,label\nnan,x\n", "missing .* row 0"),
         ("a,label\n", "has no rows"),
     ],
@@ -174,3 +177,152 @@ def test_odd_but_sound_arrays():
 def test_a_label_that_is_no_whole_number_is_not_made_a_class(wild):
     with pytest.raises(UserError, match="the label of row 1 is"):
         label_indices("pets", np.array([0.0, wild, 1.0]))
+
+
+def npy(array, shape=None):
+    """The bytes of an .npy file; its header may promise another shape than it has."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": array.dtype.str, "fortran_order": False, "shape": shape or array.shape}
+    )
+    return file.getvalue() + array.tobytes()
+
+
+HUGE = (1 << 20, 1 << 10, 1 << 10)
+
+
+@pytest.mark.parametrize("compression", [None, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("shape", [HUGE, (3, 3), (-1, 2), (1 << 62, 1 << 62)])
+def test_a_header_that_promises_more_than_the_file_holds_allocates_nothing(tmp_path, shape, compression):
+    path = tmp_path / ("x.npy" if compression is None else "x.npz")
+    if compression is None:
+        path.write_bytes(npy(np.zeros((2, 2)), shape))
+    else:
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            archive.writestr("x.npy", npy(np.zeros((2, 2)), shape))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=r"cannot be read: its header promises an array of shape .* Expected"):
+            open_dataset(str(path))
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_directory_of_an_archive_that_promises_too_much_allocates_nothing(tmp_path):
+    data = npy(np.zeros((2, 2)), (1 << 28, 1))
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x.npy", data)
+    written = (tmp_path / "x.npz").read_bytes()
+    size = len(data).to_bytes(4, "little")
+    at = written.rindex(size + size) + 4  # the unpacked size in the directory
+    (tmp_path / "x.npz").write_bytes(written[:at] + b"\xf0\xff\xff\xff" + written[at + 4 :])
+    with pytest.raises(UserError, match="its header promises"):
+        open_dataset(str(tmp_path / "x.npz"))
+
+
+def test_an_encrypted_archive_is_refused(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 2)))
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    for magic, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(magic) + offset] |= 1  # the flag of an encrypted member
+    (tmp_path / "a.npz").write_bytes(data)
+    with pytest.raises(UserError, match=r"a.npz cannot be read: .*encrypted"):
+        open_dataset(str(tmp_path / "a.npz"))
+
+
+def test_an_archive_with_a_wrong_checksum_or_with_two_arrays_of_one_name(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.zeros((2, 2)))
+    data = path.read_bytes()
+    path.write_bytes(data.replace(bytes(8), b"\1" * 8, 1))
+    with pytest.raises(UserError, match="CRC"):
+        open_dataset(str(path))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", npy(np.zeros((2, 2))))
+        archive.writestr("x", npy(np.ones((2, 2))))
+    with pytest.raises(UserError, match="two arrays named x"):
+        open_dataset(str(path))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"classes": np.array("cat")}, r"classes has shape \(\)"),
+        ({"classes": np.array(2)}, r"classes has shape \(\)"),
+        ({"classes": np.array([b"cat", b"\xff"])}, "classes cannot be read as text.*UTF-8"),
+        ({"y": np.array([b"cat", b"\xff"])}, "y cannot be read as text.*UTF-8"),
+        ({"names": np.array([b"a", b"\xff"])}, "names cannot be read as text.*UTF-8"),
+        ({"y": np.array(["2020-01-01", "2020-01-02"], "datetime64[D]")}, "labels have dtype datetime64"),
+        ({"y": np.array([1j, 2j])}, "labels have dtype complex"),
+    ],
+)
+def test_names_that_are_no_list_of_text(tmp_path, arrays, message):
+    with pytest.raises(UserError, match=message):
+        open_dataset(saved(tmp_path / "a.npz", **{"x": np.eye(2), "y": np.array([0, 1]), **arrays}))
+
+
+def test_text_that_no_file_can_hold_is_escaped_or_refused():
+    assert label_indices("pets", np.array(["a", "\udcff"]))[1] == ("a", "\\xff")
+    broken = np.frombuffer(np.array([97, 0x7FFFFFFF], "<u4").tobytes(), "<U1")
+    with pytest.raises(UserError, match="y cannot be read as text"):
+        label_indices("pets", broken)
+
+
+@pytest.mark.parametrize("label", [10**5000, 10**25, -(10**25), float("inf")], ids=["5000", "25", "-25", "inf"])
+def test_a_python_number_that_is_too_large_is_not_made_a_class(label):
+    with pytest.raises(UserError, match="the label of row 1 has more than 18 digits"):
+        label_indices("pets", np.array([0, label, 1], dtype=object))
+
+
+def test_labels_that_turn_into_text_far_below_are_all_text(tmp_path):
+    (tmp_path / "t.csv").write_text("a,label\n" + "1,7\n" * 300_000 + "1,x\n" * 300_000)
+    domain = open_dataset(str(tmp_path / "t.csv")).train
+    assert domain.classes == ("7", "x")
+    assert domain.y[[0, 299_999, 300_000]].tolist() == [0, 0, 1]
+
+
+def test_a_feature_that_turns_into_text_shows_the_text(tmp_path):
+    (tmp_path / "t.csv").write_text("a,label\n1,x\n2,x\nred,y\n")
+    with pytest.raises(UserError, match="column 'a' is not numeric, for example 'red'"):
+        open_dataset(str(tmp_path / "t.csv"))
+
+
+def test_long_numbers_and_nul_in_a_table(tmp_path):
+    long = "9" * 5000
+    (tmp_path / "t.csv").write_text(f"a,label\n1,{long}\n2,x\0y\n")
+    assert open_dataset(str(tmp_path / "t.csv")).train.classes == (long, "x\0y")
+    (tmp_path / "t.csv").write_text(f"a,label\n1,{long}\n2,{'8' * 25}\n")
+    assert open_dataset(str(tmp_path / "t.csv")).train.classes == ("8" * 25, long)
+    (tmp_path / "t.csv").write_text(f"a,label\n1,{'8' * 25}\n2,1\n")
+    with pytest.raises(UserError, match="row 0 has more than 18 digits"):
+        open_dataset(str(tmp_path / "t.csv"))
+    (tmp_path / "t.csv").write_text(f"a,label\n{long},x\n2,y\n")
+    with pytest.raises(UserError, match=r"column 'a' is not numeric|missing or infinite"):
+        open_dataset(str(tmp_path / "t.csv"))
+
+
+def test_rows_longer_than_the_header_do_not_move_its_columns(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,label\n1,2,x,3\n4,5,y,6\n")
+    with pytest.raises(UserError, match=r"cannot be read: .*Expected a CSV"):
+        open_dataset(str(tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize("data", [b"a,label\n1,\xff\n", b"\0\0\0\0", b"PAR1", b'"'])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_damaged_tables(tmp_path, data, suffix):
+    (tmp_path / f"t{suffix}").write_bytes(data)
+    with pytest.raises(UserError, match=rf"t\{suffix} (cannot be read|has no)"):
+        open_dataset(str(tmp_path / f"t{suffix}"))
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_a_header_that_promises_less_than_the_file_holds_loses_no_rows(tmp_path, suffix):
+    path, data = tmp_path / f"x{suffix}", npy(np.zeros((4, 2)), (3, 2))
+    if suffix == ".npy":
+        path.write_bytes(data)
+    else:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.npy", data)
+    with pytest.raises(UserError, match=r"more bytes follow its array of shape \(3, 2\)"):
+        open_dataset(str(path))

@@ -1,9 +1,11 @@
 """The embedded digits, and small copies of the layouts in which the others come."""
 
 import bz2
+import contextlib
 import gzip
 import os
 import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -134,3 +136,29 @@ REAL = os.environ.get("TSADAPT_DATA")
 def test_real_files(name, train, test):
     dataset = open_dataset(f"digits:{name}")
     assert (len(dataset.train), len(dataset.test)) == (train, test)
+
+
+def test_a_damaged_matlab_file_is_explained(root):
+    images = RNG.integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
+    for split in ("train", "test"):
+        savemat(root / f"synth_{split}_32x32.mat", {"X": images, "y": np.arange(4)[:, None]}, do_compression=True)
+    path = root / "synth_train_32x32.mat"
+    whole = path.read_bytes()
+    assert len(open_dataset("digits:syn").train) == 4
+    for n in (*range(0, 400, 7), *range(400, len(whole), len(whole) // 8)):
+        path.write_bytes(whole[:n])
+        with pytest.raises(UserError, match=r"synth_train_32x32.mat cannot be read: .*download it again"):
+            open_dataset("digits:syn")
+    for i in range(0, 400, 3):
+        path.write_bytes(whole[:i] + bytes([whole[i] ^ 0xFF]) + whole[i + 1 :])
+        with contextlib.suppress(UserError):
+            open_dataset("digits:syn")
+
+
+def test_an_npz_that_promises_too_much_is_refused(root):
+    with zipfile.ZipFile(root / "mnist.npz", "w") as archive:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (1 << 40, 28, 28)}
+        with archive.open("train_x.npy", "w") as member:
+            np.lib.format.write_array_header_1_0(member, header)
+    with pytest.raises(UserError, match="its header promises"):
+        open_dataset("digits:mnist")

@@ -1,14 +1,18 @@
+import json
 import os
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.photos import CLASSES, write_classes, write_flat
+from tests.photos import CLASSES, picture, write_classes, write_flat
 
 from tsadapt.data.lists import list_text, parse_line
 from tsadapt.data.open import open_dataset
-from tsadapt.errors import UserError
+from tsadapt.errors import UserError, few
+from tsadapt.files import write_atomically
 
 
 def opened(path):
@@ -18,8 +22,8 @@ def opened(path):
 def test_class_folders(tmp_path):
     domain = opened(write_classes(tmp_path, n=3))
     assert domain.classes == CLASSES
-    assert domain.y.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert domain.row_names[:2] == ("ant/00.png", "ant/01.png")
+    assert domain.y.tolist() == [0, 1, 2] * 3
+    assert domain.row_names[:2] == ("ant/00.png", "bee/00.png")
     assert (domain.kind, domain.notes, len(domain)) == ("file", (), 9)
 
 
@@ -34,7 +38,7 @@ def test_images_deeper_in_a_class_folder_belong_to_it(tmp_path):
     write_classes(tmp_path / "cow", n=1, classes=("monday", "tuesday"))
     domain = opened(tmp_path)
     assert domain.classes == CLASSES
-    assert domain.y.tolist() == [0, 0, 1, 1, 2, 2, 2, 2]
+    assert domain.y.tolist() == [0, 1, 2, 2, 2, 0, 1, 2]
 
 
 def test_what_is_passed_over_is_noted_and_hidden_files_are_not_looked_at(tmp_path):
@@ -70,14 +74,14 @@ def test_names_are_composed_and_odd_bytes_are_spelt_out(tmp_path):
         file.write((tmp_path / "b" / "00.png").read_bytes())
     domain = opened(tmp_path)
     assert domain.classes == ("b", "caf\u00e9")
-    assert domain.row_names[1] == "b/\\xff.png"
-    assert domain.x.decode(1, 1).shape == (3, 30, 40)
+    assert domain.row_names[2] == "b/\\xff.png"
+    assert domain.x.decode(2, 1).shape == (3, 30, 40)
 
 
 def test_a_link_to_another_class_takes_nothing_from_it(tmp_path):
     write_classes(tmp_path, n=2)
     (tmp_path / "ant" / "similar").symlink_to(tmp_path / "bee", target_is_directory=True)
-    assert opened(tmp_path).y.tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert opened(tmp_path).y.tolist() == [0, 0, 1, 2, 0, 0, 1, 2]
 
 
 def test_a_single_class_is_not_an_extra_level(tmp_path):
@@ -166,3 +170,162 @@ def test_a_wrong_path_says_what_is_read():
     with pytest.raises(UserError, match=r"photos/nowhere does not exist.*folder.*\.txt.*\.npz.*\.csv.*digits:uci"):
         open_dataset("photos/nowhere")
     assert not Path("photos").exists()
+
+
+@pytest.fixture
+def oddities(tmp_path):
+    """Class folders with a pipe, a socket, and links in circles, to nothing and to a device, all named like images."""
+    root = write_classes(tmp_path / "data", n=2)
+    os.mkfifo(root / "ant" / "pipe.png")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(root / "ant" / "socket.png"))
+    (root / "bee" / "circle.png").symlink_to("circle.png")
+    (root / "bee" / "nothing.png").symlink_to("nowhere.png")
+    (root / "cow" / "zero.png").symlink_to("/dev/zero")
+    (root / "cow" / "again").symlink_to(root, target_is_directory=True)
+    return root
+
+
+ODD = {
+    "ant/pipe.png": "a pipe",
+    "ant/socket.png": "a socket",
+    "bee/circle.png": "a link in a circle",
+    "bee/nothing.png": "a broken link",
+    "cow/zero.png": "a device",
+}
+
+
+def test_what_is_no_regular_file_is_skipped_and_named_in_a_folder(oddities):
+    domain = opened(oddities)
+    assert domain.row_names == tuple(f"{c}/{i:02d}.png" for i in range(2) for c in CLASSES)
+    odd = ODD | {"cow/again": "a link to a folder that was read already"}
+    listed = few(f"{path} ({what})" for path, what in sorted(odd.items()))
+    assert domain.notes[0].endswith(f": ignored 6 paths without a readable file: {listed}.")
+    assert len(domain.fingerprint()) == 16
+
+
+def test_what_is_no_regular_file_is_skipped_and_named_in_a_list(oddities):
+    lines = ["ant/00.png ant", *(f"{path} odd" for path in ODD), "bee cow", "bee/00.png bee", "bee/77.png bee"]
+    (oddities / "list.txt").write_text("\n".join(lines))
+    domain = opened(oddities / "list.txt")
+    assert domain.row_names == ("ant/00.png", "bee/00.png", "bee/77.png")
+    assert (domain.classes, domain.y.tolist()) == (("ant", "bee"), [0, 1, 1])
+    assert "ignored 6 paths without a readable file: ant/pipe.png (a pipe), ant/socket.png (a" in domain.notes[0]
+    assert "1 of 9 files not found: bee/77.png" in domain.notes[1]
+    (oddities / "list.txt").write_text("ant/pipe.png ant\n")
+    with pytest.raises(UserError, match=r"none of the 1 file exists. The first, .*pipe.png, is a pipe"):
+        opened(oddities / "list.txt")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".txt", ".npy", ".npz", ".csv", ".parquet", ""])
+def test_a_pipe_given_as_data_is_refused_and_not_opened(tmp_path, suffix):
+    os.mkfifo(tmp_path / f"pipe{suffix}")
+    with pytest.raises(UserError, match=r"is a pipe\. Expected one of: a folder of images"):
+        opened(tmp_path / f"pipe{suffix}")
+
+
+@pytest.mark.parametrize(("path", "what"), [("/dev/zero", "a device"), ("circle.csv", "a link in a circle")])
+def test_a_device_or_a_circle_given_as_data_is_refused(tmp_path, path, what):
+    (tmp_path / "circle.csv").symlink_to("circle.csv")
+    with pytest.raises(UserError, match=f"is {what}. Expected one of: a folder"):
+        opened(tmp_path / path)
+    with pytest.raises(UserError, match="NUL"):
+        opened("a\0b.csv")
+
+
+def test_links_between_all_folders_are_followed_once(tmp_path):
+    names = [f"c{i}" for i in range(12)]
+    write_classes(tmp_path, n=1, classes=tuple(names))
+    for one in names:
+        for other in names:
+            (tmp_path / one / other).symlink_to(tmp_path / other, target_is_directory=True)
+    domain = opened(tmp_path)  # following every way through the links would take years
+    assert len(domain) == 12 * 12
+    assert "ignored" in domain.notes[0]
+
+
+def test_folders_of_any_depth(tmp_path):
+    write_classes(tmp_path, n=1)
+    for name, depth in (("d", 1100), ("x" * 250, 20)):  # the latter is longer in all than a path may be
+        here = os.open(tmp_path / "cow", os.O_RDONLY)
+        for _ in range(depth):
+            os.mkdir(name, dir_fd=here)
+            below = os.open(name, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+        os.close(here)
+    image = (tmp_path / "cow" / "00.png").read_bytes()
+    (tmp_path / "cow" / Path(*["d"] * 1100) / "below.png").write_bytes(image)
+    try:
+        domain = opened(tmp_path)
+        assert (len(domain), domain.classes) == (4, CLASSES)
+        assert domain.x.decode(3, 1).shape == (3, 30, 40)
+        assert "File name too long" in domain.notes[0]
+    finally:
+        subprocess.run(["rm", "-rf", str(tmp_path / "cow")], check=True)
+
+
+def test_rows_keep_their_order_when_files_move_to_other_classes(tmp_path):
+    names = [f"{i:02d}.png" for i in range(9)]
+    for folder, step in (("a", 1), ("b", 2)):
+        for i, name in enumerate(names):
+            home = tmp_path / folder / CLASSES[i * step % 3]
+            home.mkdir(parents=True, exist_ok=True)
+            picture(i % 3, i).save(home / name)
+    a, b = opened(tmp_path / "a"), opened(tmp_path / "b")
+    assert [Path(path).name for path in a.x.paths] == [Path(path).name for path in b.x.paths] == names
+    assert a.fingerprint() == b.fingerprint()
+    assert a.y.tolist() == [0, 1, 2] * 3
+    assert b.y.tolist() == [0, 2, 1] * 3
+
+
+def test_two_spellings_of_one_name_are_one_class(tmp_path):
+    write_classes(tmp_path, n=1, classes=("cafe\u0301", "caf\u00e9", "b"))
+    assert (opened(tmp_path).classes, opened(tmp_path).y.tolist()) == (("b", "caf\u00e9"), [0, 1, 1])
+
+
+def test_labels_of_many_digits_are_names(tmp_path):
+    write_classes(tmp_path, n=1)
+    long = "9" * 5000
+    (tmp_path / "list.txt").write_text(f"ant/00.png {long}\nbee/00.png 7\n")
+    assert opened(tmp_path / "list.txt").classes == ("7", long)
+
+
+def test_what_is_quoted_in_a_list():
+    assert parse_line('"a b.png"') == ("a b.png", None)
+    assert parse_line(r'"a\nb.png", two words') == ("a\nb.png", "two words")
+    assert parse_line('"a.png" "c.jpg"') == ("a.png", "c.jpg")
+    assert parse_line('"odd".png cat') == ('"odd".png', "cat")
+    assert parse_line('"open.png cat') == ('"open.png', "cat")
+
+
+NASTY = [
+    "plain.png", "two words.png", " front.png", "line\nbreak.png", "carriage\rreturn.png", 'quo"te.png', '"quoted".png',
+    "# comment.png", "comma,.png", "tab\t.png", "x.jpg y.png", "back\\slash.png", "\x1b[31mred.png", "\u2028.png",
+    "\ufeffbom.png", "end .png", "'.png", "=1.png", "\udcff.png", "e\u0301.png",
+]  # fmt: skip
+
+
+def test_a_list_gives_back_any_file_name(tmp_path):
+    data = tmp_path / "data"
+    image = write_classes(data, n=1, classes=("3", "a.jpg b", ' #"x"\n', "\udcfe")) / "3" / "00.png"
+    for name in NASTY:
+        with open(os.path.join(os.fsencode(data / "3"), os.fsencode(name)), "wb") as file:
+            file.write(image.read_bytes())
+    folder = opened(data)
+    (tmp_path / "elsewhere" / "lists").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "lists", target_is_directory=True)
+    for place in (tmp_path / "link", data):
+        write_atomically(place / "a.txt", list_text(folder, [*range(len(folder))], place))
+        listed = opened(place / "a.txt")
+        assert [os.path.realpath(p) for p in listed.x.paths] == [os.path.realpath(p) for p in folder.x.paths]
+        assert (listed.classes, listed.y.tolist()) == (folder.classes, folder.y.tolist())
+        assert (listed.notes, listed.fingerprint()) == ((), folder.fingerprint())
+        for name in listed.row_names:
+            name.encode()
+
+
+@given(st.lists(st.text(st.characters(), min_size=1), min_size=2, max_size=2))
+def test_any_quoted_path_and_label_come_back(parts):
+    path, label = parts
+    assert parse_line(f"{json.dumps(path)} {json.dumps(label)}") == (path, label)

@@ -1,11 +1,15 @@
 import io
+import os
+import struct
+import zlib
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFile
 from tests.photos import picture, truncate, write_classes
 
+from tsadapt.data import images
 from tsadapt.data.folders import load_folder
 from tsadapt.data.images import ImageFiles, ImageRows, UnreadableImageError, decode
 
@@ -72,3 +76,50 @@ def test_rows_of_an_array_are_images_too():
     rows = ImageRows(x)
     assert torch.equal(rows.decode(3, WHOLE), x[3].expand(3, -1, -1))
     assert rows.keep([3]).fingerprint == ImageRows(x[3:4]).fingerprint != rows.keep([2]).fingerprint
+
+
+def bomb(width, height):
+    """A PNG of a few bytes whose header claims a size."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    rows = zlib.compress(bytes(1000))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("size", [(10_001, 10_000), (13_300, 13_300), (40_000, 40_000)])
+def test_an_image_beyond_the_pixel_budget_is_refused_by_its_header(size, monkeypatch):
+    def load(image):
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", load)
+    with pytest.raises(UnreadableImageError, match="more than the limit of 100 megapixels"):
+        decode(bomb(*size), 32)
+
+
+def test_a_jpeg_beyond_the_budget_is_refused_though_it_could_be_decoded_at_less(monkeypatch):
+    monkeypatch.setattr(images, "MOST_PIXELS", 1000)
+    with pytest.raises(UnreadableImageError, match="40 × 30 pixels"):
+        decode(encoded(picture(0, 0), "JPEG"), 8)
+
+
+def test_only_regular_files_of_a_sensible_size_are_opened(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "circle.png").symlink_to("circle.png")
+    (tmp_path / "folder.png").mkdir()
+    with (tmp_path / "sparse.png").open("wb") as file:
+        file.truncate(1 << 40)
+    for name, why in (
+        ("pipe.png", "it is a pipe"),
+        ("circle.png", "it is a link in a circle"),
+        ("folder.png", "it is a folder"),
+        ("a\0b.png", "not a valid path"),
+        ("sparse.png", "more than the limit"),
+        ("x" * 300, "File name too long"),
+    ):
+        one = ImageFiles([tmp_path / name])
+        with pytest.raises(UnreadableImageError, match=why):
+            one.decode(0, WHOLE)
+        assert one.digest(0) == b""

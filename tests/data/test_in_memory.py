@@ -105,7 +105,7 @@ def test_one_image(tmp_path):
     assert torch.equal(in_memory.x[0], by_path.x.decode(0, 1))
     assert tuple(as_dataset(picture(0, 0).convert("L")).train.x.shape) == (1, 3, 30, 40)
     truncate(tmp_path / "one.png")
-    with Image.open(tmp_path / "one.png") as image, pytest.raises(UserError, match=r"cannot be decoded.*truncated"):
+    with Image.open(tmp_path / "one.png") as image, pytest.raises(UserError, match=r"cannot be read.*truncated"):
         as_dataset(image)
 
 
@@ -176,3 +176,24 @@ def test_labels_are_passed_once(tmp_path):
 def test_pandas_is_not_imported_unless_needed():
     code = "import sys, numpy; from tsadapt.data.in_memory import as_dataset; as_dataset((numpy.eye(2), [0, 1]));"
     subprocess.run([sys.executable, "-c", f"{code} sys.exit('pandas' in sys.modules)"], check=True)
+
+
+def test_an_image_beyond_the_pixel_budget_is_refused():
+    with pytest.raises(UserError, match=r"20,000 × 10,000 pixels.*at most 100 megapixels"):
+        as_dataset(Image.new("1", (20_000, 10_000)))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((VECTORS, [[1], [1, 2], [3], [4]]), "The array of labels for the data cannot be read"),
+        (torch.eye(3).to_sparse(), "the data cannot be read: .*dense tensor"),
+        (torch.empty(3, 3, device="meta"), "the data cannot be read: .*meta"),
+        (pandas.DataFrame({"a": [1j, 2]}), r"column 'a' is not numeric, for example \(?1j"),
+        (pandas.DataFrame({"a": [10**5000, 2]}), "for example a number too large"),
+    ],
+    ids=["ragged", "sparse", "meta", "complex", "5000 digits"],
+)
+def test_what_no_array_can_hold_is_explained(data, message):
+    with pytest.raises(UserError, match=message):
+        as_dataset(data)

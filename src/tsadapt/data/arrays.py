@@ -1,24 +1,42 @@
 """Arrays and tables: .npz, .npy, .csv and .parquet files, and the same in memory."""
 
+import math
+import os
+import warnings
 import zipfile
-import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tsadapt.data.paths import valid_text
+from tsadapt.data.reading import reading, reason
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError, unknown
 
-__all__ = ["ARRAYS", "TABLES", "from_arrays", "from_frame", "label_indices", "load_array", "load_table", "vectors"]
+__all__ = [
+    "ARRAYS",
+    "TABLES",
+    "from_arrays",
+    "from_frame",
+    "label_indices",
+    "load_array",
+    "load_table",
+    "read_arrays",
+    "vectors",
+]
 
 ARRAYS = (".npz", ".npy")
 TABLES = (".csv", ".parquet")
 LABELS = ("label", "class", "target", "y")
 """Names of the label column, in upper or lower case."""
+KEYS = {"classes", *(f"{split}{key}" for split in ("", "train_", "test_") for key in ("x", "y", "names"))}
+"""Names of the arrays in an .npz file."""
+DEFLATE = 1032
+"""The most bytes that one compressed byte of an .npz file can stand for."""
 MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
 """Spellings of a missing number in a CSV file."""
 
@@ -30,21 +48,7 @@ def load_array(path: Path, name: str | None = None) -> Dataset:
     to 255 or fractions from 0 to 1; (N, K) are feature vectors. Keys train_x, train_y, test_x, test_y give a split.
     """
     name = name or str(path)
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                arrays = {"x": loaded}
-            else:
-                arrays = {key: loaded[key] for key in loaded.files if not key.endswith("_index")}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(
-            f"{name} cannot be read: {error}. Expected a complete {path.suffix} file of NumPy, without pickled objects."
-        ) from error
-    known = {"classes", *(f"{split}{key}" for split in ("", "train_", "test_") for key in ("x", "y", "names"))}
-    for key in arrays:
-        if key not in known:
-            raise UserError(f"{name}: {unknown('array', key, sorted(known))}")
+    arrays = read_arrays(path, name)
     classes = arrays.get("classes")
     if {"train_x", "test_x"} <= set(arrays):
         train, test = (
@@ -59,6 +63,49 @@ def load_array(path: Path, name: str | None = None) -> Dataset:
     return Dataset(whole, whole)
 
 
+def read_arrays(path: Path, name: str) -> dict[str, np.ndarray]:
+    """The arrays of an .npz by name, or `x` of a bare .npy.
+
+    Nothing is allocated for a header that promises more than the file holds, and nothing pickled is loaded.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    with reading(name, f"a complete {path.suffix} file of NumPy, without pickled objects"), path.open("rb") as file:
+        if file.read(2) != b"PK":
+            file.seek(0)
+            return {"x": _read_array(file, os.fstat(file.fileno()).st_size)}
+        with zipfile.ZipFile(file) as archive:
+            for info in archive.infolist():
+                key = info.filename.removesuffix(".npy")
+                if key.endswith("_index"):
+                    continue
+                if key not in KEYS:
+                    raise UserError(f"{name}: {unknown('array', key, sorted(KEYS))}")
+                if key in arrays:
+                    raise UserError(f"{name} contains two arrays named {key}. Expected each name once.")
+                if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ValueError(f"{info.filename} is compressed by another method than NumPy's")
+                with archive.open(info) as member:
+                    arrays[key] = _read_array(member, min(info.file_size, DEFLATE * info.compress_size))
+    return arrays
+
+
+def _read_array(file: IO[bytes], size: int) -> np.ndarray:
+    """The array of an .npy file, which has at most `size` bytes."""
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = header(file)
+    if dtype.hasobject:
+        raise ValueError("it contains pickled objects")
+    promised, rest = math.prod(shape) * max(dtype.itemsize, 1), size - file.tell()
+    if min(shape, default=0) < 0 or promised > rest:
+        raise ValueError(f"its header promises an array of shape {shape} and dtype {dtype}, but {rest:,} bytes follow")
+    file.seek(0)
+    array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+    if file.read(1):  # also makes a member of an archive compare its checksum
+        raise ValueError(f"more bytes follow its array of shape {shape}")
+    return array
+
+
 def _named(domain: Domain, names: np.ndarray | None) -> Domain:
     """The domain with names for its rows."""
     if names is None:
@@ -67,7 +114,19 @@ def _named(domain: Domain, names: np.ndarray | None) -> Domain:
         raise UserError(
             f"{domain.name}: the array names has shape {names.shape}. Expected ({len(domain)},), one name per row."
         )
-    return replace(domain, row_names=tuple(map(str, names.tolist())))
+    return replace(domain, row_names=_texts(domain.name, "names", names))
+
+
+def _texts(name: str, key: str, values: Any) -> tuple[str, ...]:
+    """Names in an array as text; bytes are UTF-8."""
+    values = np.asarray(values)
+    if values.ndim != 1:
+        raise UserError(f"{name}: {key} has shape {values.shape}. Expected one dimension, with one name per entry.")
+    try:
+        texts = [one.decode("utf-8") if isinstance(one, bytes) else str(one) for one in values.tolist()]
+    except (ValueError, SystemError) as error:  # the latter for numbers that are no characters
+        raise UserError(f"{name}: {key} cannot be read as text: {reason(error)}. Expected UTF-8 text.") from error
+    return tuple(map(valid_text, texts))
 
 
 def load_table(path: Path, columns: tuple[str, ...] | None = None, name: str | None = None) -> Dataset:
@@ -75,13 +134,11 @@ def load_table(path: Path, columns: tuple[str, ...] | None = None, name: str | N
     import pandas
 
     name = name or str(path)
-    try:
-        frame = _read_csv(path) if path.suffix.lower() == ".csv" else pandas.read_parquet(path)
-    except ImportError as error:
-        raise UserError(f"{name}: Parquet files need an extra package: pip install 'tsadapt[tables]'.") from error
-    except (ValueError, OSError) as error:
-        first_line = str(error).splitlines()[0]
-        raise UserError(f"{name} cannot be read as a table: {first_line}. Expected a CSV or Parquet file.") from error
+    with reading(name, "a CSV or Parquet file"):
+        try:
+            frame = _read_csv(path) if path.suffix.lower() == ".csv" else pandas.read_parquet(path)
+        except ImportError as error:
+            raise UserError(f"{name}: Parquet files need an extra package: pip install 'tsadapt[tables]'.") from error
     whole = from_frame(name, frame, columns)
     return Dataset(whole, whole)
 
@@ -90,9 +147,12 @@ def _read_csv(path: Path) -> Any:
     """The table. An empty label is missing; the label NA is a class of that name."""
     import pandas
 
-    header = pandas.read_csv(path, nrows=0).columns
+    header = pandas.read_csv(path, nrows=0, index_col=False).columns
     missing = {c: [""] if str(c).lower() in LABELS else MISSING for c in header}
-    return pandas.read_csv(path, keep_default_na=False, na_values=missing)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows longer than the header
+        # Each column is read as a whole: in parts, labels would be numbers in one and text in the next.
+        return pandas.read_csv(path, keep_default_na=False, na_values=missing, index_col=False, low_memory=False)
 
 
 def from_frame(name: str, frame: Any, columns: tuple[str, ...] | None = None) -> Domain:
@@ -101,7 +161,7 @@ def from_frame(name: str, frame: Any, columns: tuple[str, ...] | None = None) ->
     `columns` are the expected features, by name: they are put into that order, and a missing or additional one is an
     error.
     """
-    from pandas.api.types import is_numeric_dtype
+    from pandas.api.types import is_complex_dtype, is_numeric_dtype
 
     frame = frame.copy(deep=False)
     frame.columns = [str(c) for c in frame.columns]
@@ -120,15 +180,23 @@ def from_frame(name: str, frame: Any, columns: tuple[str, ...] | None = None) ->
             )
         frame = frame[list(columns)]
     for column, values in frame.items():
-        if not is_numeric_dtype(values):
+        if not is_numeric_dtype(values) or is_complex_dtype(values):
             hint = f" If it contains the labels, rename it to {LABELS[0]!r}." if labels is None else ""
-            raise UserError(
-                f"{name}: column {column!r} is not numeric, for example {values.iloc[0]!r}. Expected numbers.{hint}"
-            )
+            example = next(filter(_no_number, values), values.iloc[0])
+            shown = "a number too large for any array" if isinstance(example, int) else repr(example)
+            raise UserError(f"{name}: column {column!r} is not numeric, for example {shown}. Expected numbers.{hint}")
     if frame.shape[1] == 0:
         raise UserError(f"{name} has no feature columns. Expected at least one column of numbers besides the labels.")
     domain = from_arrays(name, frame.to_numpy(np.float64, na_value=np.nan), labels)  # nullable columns have NA
     return replace(domain, columns=tuple(frame.columns))
+
+
+def _no_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return True
+    return False
 
 
 def _pop_labels(name: str, frame: Any, features: tuple[str, ...]) -> Any:
@@ -209,16 +277,18 @@ def label_indices(name: str, y: np.ndarray, classes: Any = None) -> tuple[Tensor
     """
     if y.ndim != 1:
         raise UserError(f"{name}: y has shape {y.shape}. Expected one dimension, with one label per row.")
-    if y.dtype.kind == "S":
-        y = np.char.decode(y, "utf-8")
+    if y.dtype.kind not in "iufbUSOT":
+        raise UserError(f"{name}: labels have dtype {y.dtype}. Expected whole numbers or names.")
     for row in _missing(y)[:1]:
         raise UserError(f"{name}: row {row} has no label. Label every row, or pass no labels.")
+    for row in _too_large(y)[:1]:
+        raise UserError(f"{name}: the label of row {row} has more than 18 digits. Expected smaller numbers or names.")
     if y.dtype.kind == "f" and (wild := np.flatnonzero(~(np.abs(y) < 2**53))).size:
         raise UserError(f"{name}: the label of row {wild[0]} is {y[wild[0]]:g}. Expected whole numbers or names.")
     if y.dtype.kind == "f" and (y == np.round(y)).all():
         y = y.astype(np.int64)
     if classes is not None:
-        names = tuple(c.decode() if isinstance(c, bytes) else str(c) for c in np.asarray(classes).tolist())
+        names = _texts(name, "classes", classes)
         if len(set(names)) < len(names):
             raise UserError(f"{name}: classes contains duplicate names: {', '.join(names)}. Expected each name once.")
         if y.dtype.kind not in "iu" or (len(y) and (y.min() < 0 or y.max() >= len(names))):
@@ -233,13 +303,26 @@ def label_indices(name: str, y: np.ndarray, classes: Any = None) -> tuple[Tensor
         found, index = np.unique(y, return_inverse=True)
     except TypeError as error:
         raise UserError(f"{name}: labels mix numbers and names. Expected only numbers or only names.") from error
-    return torch.from_numpy(index.reshape(-1).astype(np.int64)), tuple(str(c) for c in found.tolist())
+    return torch.from_numpy(index.reshape(-1).astype(np.int64)), _texts(name, "y", found)
 
 
 def _missing(y: np.ndarray) -> list[int]:
     """The rows without a label: None, NaN, or the missing value of pandas."""
     if y.dtype.kind == "O":
         return [
-            row for row, label in enumerate(y) if str(label) in ("None", "nan", "<NA>") and not isinstance(label, str)
+            row
+            for row, label in enumerate(y)
+            if not isinstance(label, str | int) and str(label) in ("None", "nan", "<NA>")
         ]
     return [*np.flatnonzero(np.isnan(y))] if y.dtype.kind == "f" else []
+
+
+def _too_large(y: np.ndarray) -> list[int]:
+    """The rows whose label is a Python number that no array of numbers can hold."""
+    if y.dtype.kind != "O":
+        return []
+    return [
+        row
+        for row, label in enumerate(y)
+        if isinstance(label, int | float) and not abs(label) < (10**18 if isinstance(label, int) else 2**53)
+    ]

@@ -1,5 +1,6 @@
 """Image benchmarks, found in the user's data folder in their usual layouts or by their official list files."""
 
+import os
 import tarfile
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,8 +11,10 @@ import torch
 from tsadapt.data.folders import is_image, load_folder
 from tsadapt.data.images import ImageFiles
 from tsadapt.data.lists import load_list
+from tsadapt.data.paths import by_file_name, path_text
+from tsadapt.data.reading import reading
 from tsadapt.data.types import Domain
-from tsadapt.errors import UserError, unknown
+from tsadapt.errors import UserError, counted, few, unknown
 
 __all__ = ["BENCHMARKS", "Benchmark", "load_benchmark"]
 
@@ -146,33 +149,45 @@ def _resolve(path: str, listed_in: Path, homes: list[Path], spellings: set[str])
     for i, part in enumerate(parts):
         if part.lower() in spellings:
             candidates += [home.joinpath(*parts[i:]) for home in homes]
-    return next((c for c in candidates if c.is_file()), candidates[0])
+    return next((c for c in candidates if os.path.isfile(c)), candidates[0])
 
 
 def _from_tar(archive: Path, spellings: set[str], full: str) -> Domain | None:
-    """The images domain/class/file of an archive, read in place without unpacking."""
-    rows: list[tuple[str, str, int, int]] = []
-    try:
-        with tarfile.open(archive, "r:") as tar:
-            for member in tar:
-                parts = [p for p in member.name.split("/") if p not in ("", ".")]
-                where = next((i for i, p in enumerate(parts) if p.lower() in spellings), None)
-                hidden = any(part.startswith(".") for part in parts)
-                deep = where is not None and len(parts) > where + 2
-                if member.isfile() and deep and where is not None and not hidden and is_image(member.name):
-                    inside = "/".join(parts[where + 1 :])
-                    rows.append((parts[where + 1], inside, member.offset_data, member.size))
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise UserError(
-            f"{archive} cannot be read as an uncompressed tar archive: {error}. Download or pack it again."
-        ) from error
-    if not rows:
+    """The images domain/class/file of an archive, read in place without unpacking; links and sparse files are noted."""
+    places: dict[str, tuple[int, int]] = {}
+    odd: list[str] = []
+    expected = "a complete, uncompressed tar archive: download or pack it again"
+    with reading(str(archive), expected), tarfile.open(archive, "r:") as tar:
+        for member in tar:
+            if member.size < 0:  # the next member would be this one again, for ever
+                raise tarfile.ReadError(f"{member.name} has a size of {member.size} bytes")
+            parts = [p for p in member.name.split("/") if p not in ("", ".")]
+            where = next((i for i, p in enumerate(parts) if p.lower() in spellings), None)
+            hidden = any(part.startswith(".") for part in parts)
+            deep = where is not None and len(parts) > where + 2
+            if member.isdir() or not deep or where is None or hidden or not is_image(member.name):
+                continue
+            inside = "/".join(parts[where + 1 :])
+            if member.isfile() and member.sparse is None:
+                places[inside] = member.offset_data, member.size  # of two with one name, the last one counts
+            else:
+                odd.append(path_text(inside))
+    if not places:
         return None
-    rows.sort()
-    classes = tuple(sorted({row[0] for row in rows}))
-    y = torch.tensor([classes.index(row[0]) for row in rows])
-    files = ImageFiles([archive] * len(rows), [(offset, size) for _, _, offset, size in rows])
-    return Domain(full, files, y, classes, row_names=tuple(row[1] for row in rows))
+    rows = sorted(places, key=by_file_name)
+    names = [path_text(row.partition("/")[0]) for row in rows]
+    classes = tuple(sorted(set(names)))
+    index = {name: i for i, name in enumerate(classes)}
+    files = ImageFiles([archive] * len(rows), [places[row] for row in rows])
+    note = f"{full}: ignored {counted(len(odd), 'member')} of {archive.name}, links or sparse files: {few(odd)}."
+    return Domain(
+        full,
+        files,
+        torch.tensor([index[name] for name in names]),
+        classes,
+        row_names=tuple(map(path_text, rows)),
+        notes=(note,) if odd else (),
+    )
 
 
 def _absent(benchmark: Benchmark, domain: str, full: str, root: Path | None) -> str:

@@ -8,8 +8,6 @@ import gzip
 import hashlib
 import io
 import warnings
-import zipfile
-import zlib
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tsadapt.data.arrays import from_arrays
+from tsadapt.data.arrays import from_arrays, read_arrays
+from tsadapt.data.reading import reading
 from tsadapt.data.types import Dataset
 from tsadapt.errors import UserError, unknown
 
@@ -28,9 +27,6 @@ EMBEDDED = ("uci", "mnist-5k")
 
 Split = tuple[np.ndarray, np.ndarray]
 """Images (N, H, W) or (N, H, W, 3) as uint8, and labels from 0 to 9."""
-
-DAMAGED = (zipfile.BadZipFile, zlib.error, TypeError, NotImplementedError)
-"""Exceptions of the readers for damaged files and unknown versions of a format."""
 
 WHERE = {
     "mnist": "the four files train-images-idx3-ubyte.gz … from Yann LeCun's MNIST page or a mirror",
@@ -110,20 +106,13 @@ def _from_files(
 
 
 def _read(path: Path, reader: Callable[[Path], tuple[Split, Split]]) -> tuple[Split, Split]:
-    try:
+    with reading(str(path), "a complete file of this dataset: download it again"):
         return reader(path)
-    except UserError:
-        raise
-    except (OSError, ValueError, KeyError, EOFError, IndexError, *DAMAGED) as error:
-        raise UserError(
-            f"{path} cannot be read: {type(error).__name__}: {error}. It may be incomplete: download it again."
-        ) from error
 
 
 def _npz(path: Path) -> tuple[Split, Split]:
-    """train_x, train_y, test_x, test_y."""
-    with np.load(path, allow_pickle=False) as arrays:
-        return (arrays["train_x"], arrays["train_y"]), (arrays["test_x"], arrays["test_y"])
+    arrays = read_arrays(path, str(path))
+    return (arrays["train_x"], arrays["train_y"]), (arrays["test_x"], arrays["test_y"])
 
 
 def _idx(path: Path) -> tuple[Split, Split]:

@@ -18,7 +18,7 @@ from tsadapt.data.images import ImageFiles, ImageRows, Images
 from tsadapt.data.types import Domain
 from tsadapt.errors import counted, few
 
-__all__ = ["Examined", "Finding", "examine", "quick_findings"]
+__all__ = ["Examined", "Finding", "constant_features", "examine", "quick_findings"]
 
 TINY = 5
 """A class with fewer rows is tiny."""
@@ -26,6 +26,8 @@ UNEVEN = 10
 """The largest accepted ratio between the sizes of two classes."""
 SCALES = 5
 """The largest accepted ratio between the standard deviations of two domains."""
+NEARLY = 1e-9
+"""A feature that varies by less than this share of its size, or by the rounding of its numbers, is nearly constant."""
 MANY = 5
 """Rows of a group of duplicates that a message shows."""
 WHOLE = 1 << 30
@@ -54,8 +56,10 @@ class Examined:
 
 
 def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
-    """Findings from names and counts alone."""
+    """Findings from names, counts and constant features."""
     found = [Finding("warning", "found", note) for domain in (source, target) if domain for note in domain.notes]
+    constant = constant_features(source, target)
+    found += [Finding("warning", "constant", constant)] if constant else []
     if source.y is None or source.classes is None:
         swapped = target is not None and target.y is not None
         hint = "Did you swap source and target?" if swapped else "Expected class folders, or a label for each row."
@@ -91,6 +95,28 @@ def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
             found.append(Finding("note", "labels", text))
         found += _one_sided(source, target)
     return found
+
+
+def constant_features(source: Domain, target: Domain | None) -> str | None:
+    """One line on the features of both domains that are constant or nearly so; None if there are none.
+
+    >>> x = torch.tensor([[0.0, 5.0, 1e9], [1.0, 5.0, 1e9 + 64], [2.0, 5.0, 1e9]])
+    >>> constant_features(Domain("a.csv", x), None)
+    'Constant features: a.csv has 1 of 3, and 1 nearly constant. They tell nothing, or only rounding errors.'
+    """
+    parts = []
+    for domain in (source, target):
+        if domain is None or domain.kind != "vector" or len(domain) < 2:
+            continue
+        x = domain.tensor
+        low, high = x.amin(0), x.amax(0)
+        limit = max(NEARLY, 8 * torch.finfo(x.dtype).eps) * torch.maximum(low.abs(), high.abs())
+        constant = int((low == high).sum())
+        nearly = int((high - low <= limit).sum()) - constant
+        if constant or nearly:
+            more = f", and {nearly} nearly constant" if nearly else ""
+            parts.append(f"{domain.name} has {constant} of {x.shape[1]}{more}")
+    return f"Constant features: {'; '.join(parts)}. They tell nothing, or only rounding errors." if parts else None
 
 
 def _titled(role: str, domain: Domain) -> str:
@@ -259,11 +285,6 @@ def _ranges(source: Domain, target: Domain | None) -> list[Finding]:
         if domain.kind == "image" and int(x.max()) < 16:
             text = f"{domain.name}: the brightest pixel is {int(x.max())} of 255. Were the pixels scaled twice?"
             found.append(Finding("warning", "range", text))
-        if domain.kind == "vector":
-            constant = int((x == x[0]).all(0).sum())
-            if constant:
-                text = f"{domain.name}: {constant} of {x.shape[1]} features are constant."
-                found.append(Finding("warning", "constant", text))
     if target is None or "file" in (source.kind, target.kind) or source.kind != target.kind:
         return found
     if source.kind == "vector":

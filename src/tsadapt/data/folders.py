@@ -1,13 +1,14 @@
 """A folder of images: subfolders are classes; a flat folder has no labels."""
 
 import os
-import unicodedata
+from heapq import heappop, heappush
 from pathlib import Path
 
 import torch
 
 from tsadapt.data.images import SUFFIXES, ImageFiles
-from tsadapt.data.paths import display_path
+from tsadapt.data.paths import by_file_name, display_path, path_text
+from tsadapt.data.reading import oddity, reason
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError, counted, few
 
@@ -15,49 +16,61 @@ __all__ = ["is_image", "load_folder"]
 
 
 def load_folder(root: Path, name: str | None = None) -> Domain:
-    """The images below `root`, sorted by class and path; its direct subfolders are the classes.
+    """The images below `root`, sorted by file name whatever their folder; its direct subfolders are the classes.
 
-    Other files are ignored and listed in the notes; hidden files are ignored silently. Images next to the class folders
-    belong to no class: they are ignored and listed, too.
+    Other files, pipes, devices and links in circles are ignored and listed in the notes; hidden files are ignored
+    silently. Images next to the class folders belong to no class: they are ignored and listed, too.
     """
     name = name or str(root)
     flat: list[str] = []
     classes: dict[str, list[str]] = {}
     strays: list[str] = []
-    for path in sorted(_files(root)):
+    files, odd = _files(root)
+    for path in sorted(files, key=by_file_name):
         top, slash, _ = path.partition("/")
         if not is_image(path):
             strays.append(path)
         elif slash:
-            classes.setdefault(top, []).append(path)
+            classes.setdefault(path_text(top), []).append(path)
         else:
             flat.append(path)
     notes = []
+    if odd:
+        listed = few(f"{path_text(path)} ({what})" for path, what in sorted(odd.items()))
+        notes.append(f"{name}: ignored {counted(len(odd), 'path')} without a readable file: {listed}.")
     if strays:
-        notes.append(f"{name}: ignored {counted(len(strays), 'file')} without an image suffix: {few(strays)}.")
+        listed = few(map(path_text, strays))
+        notes.append(f"{name}: ignored {counted(len(strays), 'file')} without an image suffix: {listed}.")
     if not classes:
         if not flat:
             raise UserError(f"{name} has no images. Expected files that end in {few(SUFFIXES)}.")
-        return Domain(name, ImageFiles(root / p for p in flat), row_names=tuple(map(_shown, flat)), notes=tuple(notes))
+        return Domain(
+            name, ImageFiles(root / p for p in flat), row_names=tuple(map(path_text, flat)), notes=tuple(notes)
+        )
     if flat:
-        notes.append(f"{name}: ignored {counted(len(flat), 'image')} outside the class folders: {few(flat)}.")
+        listed = few(map(path_text, flat))
+        notes.append(f"{name}: ignored {counted(len(flat), 'image')} outside the class folders: {listed}.")
     empty = sorted(
-        entry.name
-        for entry in os.scandir(root)
-        if entry.is_dir() and entry.name not in classes and not entry.name.startswith(".")
+        entry
+        for entry in os.listdir(root)
+        if path_text(entry) not in classes
+        and entry not in odd
+        and not entry.startswith(".")
+        and (root / entry).is_dir()
     )
     if empty:
-        notes.append(f"{name}: {counted(len(empty), 'folder')} without images: {few(empty)}.")
+        notes.append(f"{name}: {counted(len(empty), 'folder')} without images: {few(map(path_text, empty))}.")
     _refuse_nesting(root, name, classes)
     found = sorted(classes)
-    rows = [path for c in found for path in classes[c]]
-    y = torch.tensor([i for i, c in enumerate(found) for _ in classes[c]])
+    index = {path: i for i, c in enumerate(found) for path in classes[c]}
+    rows = sorted(index, key=by_file_name)
+    y = torch.tensor([index[path] for path in rows])
     return Domain(
         name,
         ImageFiles(root / p for p in rows),
         y,
-        tuple(map(_shown, found)),
-        row_names=tuple(map(_shown, rows)),
+        tuple(found),
+        row_names=tuple(map(path_text, rows)),
         notes=tuple(notes),
     )
 
@@ -73,7 +86,8 @@ def _refuse_nesting(root: Path, name: str, classes: dict[str, list[str]]) -> Non
         tops = sorted(classes)
         raise UserError(
             f"{name} has no images directly in its {counted(len(tops), 'folder')} ({few(tops)}), only in the folders"
-            f" below ({few(inner[0])}). Expected class folders. Did you mean {display_path(root / tops[0])}?"
+            f" below ({few(map(path_text, inner[0]))}). Expected class folders. Did you mean"
+            f" {display_path(root / tops[0])}?"
         )
 
 
@@ -82,25 +96,48 @@ def is_image(path: str) -> bool:
     return path.lower().endswith(SUFFIXES)
 
 
-def _shown(path: str) -> str:
-    """A name for display and comparison: Unicode in composed form (NFC), invalid UTF-8 escaped."""
-    return unicodedata.normalize("NFC", os.fsencode(path).decode("utf-8", "backslashreplace"))
+def _files(root: Path) -> tuple[list[str], dict[str, str]]:
+    """Every regular file below `root`, relative to it, with slashes; and what else was found: path → what it is.
 
-
-def _files(root: Path, inside: str = "", above: frozenset[str] = frozenset()) -> list[str]:
-    """Every file below `root`, relative to it, with slashes; links are followed, except in circles."""
-    here = os.path.join(root, inside)
-    real = os.path.realpath(here)
-    if real in above:
-        return []
+    Links are followed. Below each entry of `root` a folder is read only once, so that circles and webs of links end.
+    """
     found: list[str] = []
-    with os.scandir(here) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            path = f"{inside}/{entry.name}" if inside else entry.name
-            if entry.is_dir():
-                found += _files(root, path, above | {real})
+    odd: dict[str, str] = {}
+    folders: list[tuple[bool, str]] = []  # whether a link leads there, and the path: links come last
+
+    def scan(inside: str, by_link: bool) -> None:
+        with os.scandir(os.path.join(root, inside)) as entries:
+            for entry in entries:
+                path = f"{inside}/{entry.name}" if inside else entry.name
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    heappush(folders, (by_link, path))
+                elif entry.is_file(follow_symlinks=False) or (what := oddity(entry.path)) is None:
+                    found.append(path)
+                elif what == "a folder":
+                    heappush(folders, (True, path))
+                else:
+                    odd[path] = what
+
+    scan("", False)
+    start = _identity(str(root))
+    read: dict[str, set[tuple[int, int]]] = {}
+    while folders:
+        by_link, path = heappop(folders)
+        once = read.setdefault(path.partition("/")[0], {start})
+        try:
+            this = _identity(os.path.join(root, path))
+            if this in once:
+                odd[path] = "a link to a folder that was read already"
             else:
-                found.append(path)
-    return found
+                once.add(this)
+                scan(path, by_link)
+        except OSError as error:
+            odd[path] = reason(error)
+    return found, odd
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    info = os.stat(folder)
+    return info.st_dev, info.st_ino

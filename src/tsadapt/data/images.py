@@ -5,6 +5,7 @@ Shapes: an image is (3, height, width) as uint8, each of its own size; N images.
 
 import hashlib
 import io
+import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -17,10 +18,20 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-__all__ = ["SUFFIXES", "ImageFiles", "ImageRows", "Images", "UnreadableImageError", "decode", "pixels"]
+from tsadapt.data.reading import oddity, reason
+
+__all__ = ["MOST_PIXELS", "SUFFIXES", "ImageFiles", "ImageRows", "Images", "UnreadableImageError", "decode", "pixels"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif")
 """Suffixes of image files, in upper or lower case."""
+
+MOST_PIXELS = 100_000_000
+"""The largest image that is decoded, in pixels (10,000 × 10,000): more would take gigabytes in each worker."""
+
+TOO_MANY = f"more than the limit of {MOST_PIXELS // 1_000_000} megapixels"
+
+MOST_BYTES = 1 << 30
+"""The largest image file that is read, in bytes."""
 
 READERS = 8
 """Files read in parallel for a fingerprint, which is faster on most disks."""
@@ -70,26 +81,30 @@ class ImageFiles(Images):
         return len(self.paths)
 
     def read(self, row: int) -> bytes:
-        """The bytes of an image."""
-        with open(self.paths[row], "rb") as file:
-            if self.spans is None:
-                return file.read()
-            offset, length = self.spans[row]
-            file.seek(offset)
-            return file.read(length)
+        """The bytes of an image; raises UnreadableImageError."""
+        path = self.paths[row]
+        what = oddity(path)
+        if what is not None:
+            raise UnreadableImageError(f"it is {what}")
+        try:
+            with open(path, "rb") as file:
+                offset, length = (0, os.fstat(file.fileno()).st_size) if self.spans is None else self.spans[row]
+                if length > MOST_BYTES:
+                    raise UnreadableImageError(f"{length:,} bytes, more than the limit of {MOST_BYTES:,}")
+                file.seek(offset)
+                return file.read(length)
+        except OSError as error:
+            raise UnreadableImageError(reason(error)) from error
 
     def decode(self, row: int, at_least: int) -> Tensor:
-        """The image; raises UnreadableImageError if it is missing or damaged."""
-        try:
-            return decode(self.read(row), at_least)
-        except OSError as error:
-            raise UnreadableImageError(error.strerror or str(error)) from error
+        """The image; raises UnreadableImageError if it is missing, damaged or too large."""
+        return decode(self.read(row), at_least)
 
     def digest(self, row: int) -> bytes:
         """SHA-256 of the file."""
         try:
             return hashlib.sha256(self.read(row)).digest()
-        except OSError:
+        except UnreadableImageError:
             return b""
 
     def keep(self, rows: list[int]) -> "ImageFiles":
@@ -130,9 +145,12 @@ def decode(data: bytes, at_least: int) -> Tensor:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # from Pillow, about odd metadata
-            image: Image.Image = Image.open(io.BytesIO(data))
+            image: Image.Image = Image.open(io.BytesIO(data))  # reads the header only
+            _check_size(image)
             image.draft("RGB", (at_least, at_least))
             return pixels(image)
+    except UnreadableImageError:
+        raise
     except Exception as error:  # parsers of damaged files raise exceptions of any type
         raise UnreadableImageError(_reason(error, data)) from error
 
@@ -140,13 +158,23 @@ def decode(data: bytes, at_least: int) -> Tensor:
 def pixels(image: Image.Image) -> Tensor:
     """The pixels (3, height, width) of an image, upright as its EXIF orientation says.
 
+    Raises UnreadableImageError if it has more than `MOST_PIXELS`.
+
     >>> pixels(Image.new("L", (40, 30))).shape
     torch.Size([3, 30, 40])
     """
+    _check_size(image)
     image = ImageOps.exif_transpose(image)
     if image.mode[0] in "IF":  # more than 8 bits per pixel, which Pillow would clip at 255
         image = Image.fromarray(_eight_bits(np.asarray(image)))
     return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+def _check_size(image: Image.Image) -> None:
+    """Refuse an image that would take too much memory, by its header, before it is decoded."""
+    width, height = image.size
+    if width * height > MOST_PIXELS:
+        raise UnreadableImageError(f"{width:,} × {height:,} pixels, {TOO_MANY}")
 
 
 def _eight_bits(x: np.ndarray) -> np.ndarray:
@@ -162,6 +190,6 @@ def _eight_bits(x: np.ndarray) -> np.ndarray:
 def _reason(error: Exception, data: bytes) -> str:
     if not data:
         return "the file is empty"
-    if isinstance(error, UnidentifiedImageError):
-        return "not a readable image"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, Image.DecompressionBombError):  # Pillow's own limit, of twice as many
+        return TOO_MANY
+    return "not a readable image" if isinstance(error, UnidentifiedImageError) else reason(error)

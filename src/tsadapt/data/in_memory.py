@@ -13,10 +13,11 @@ from PIL import Image
 from torch import Tensor
 
 from tsadapt.data.arrays import from_arrays, from_frame, label_indices
-from tsadapt.data.images import pixels
+from tsadapt.data.images import MOST_PIXELS, pixels
 from tsadapt.data.lists import load_paths
 from tsadapt.data.open import open_dataset
 from tsadapt.data.paths import absolute_path
+from tsadapt.data.reading import reading
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
 
@@ -80,7 +81,7 @@ def _domain(data: Any, columns: tuple[str, ...] | None, name: str) -> Domain:
     if isinstance(data, Domain):
         return data
     if isinstance(data, np.ndarray | Tensor):
-        return from_arrays(name, _array(data))
+        return from_arrays(name, _array(data, name))
     if pandas is not None and isinstance(data, pandas.DataFrame):
         return from_frame(name, data, columns)
     if isinstance(data, Image.Image):
@@ -93,22 +94,21 @@ def _domain(data: Any, columns: tuple[str, ...] | None, name: str) -> Domain:
 
 
 def _pixels(image: Image.Image, name: str) -> Tensor:
-    try:
-        return pixels(image)
-    except OSError as error:  # Pillow decodes an opened file on first use
-        raise UserError(f"{name} is an image that cannot be decoded: {error}. Expected a complete image.") from error
+    with reading(name, f"a complete image of at most {MOST_PIXELS // 1_000_000} megapixels"):
+        return pixels(image)  # Pillow decodes an opened file on first use
 
 
 def _are_paths(data: Sequence[Any]) -> bool:
     return all(isinstance(one, str | Path) for one in data)
 
 
-def _array(data: Any) -> np.ndarray:
+def _array(data: Any, name: str) -> np.ndarray:
     """A NumPy array from a tensor or anything that NumPy converts."""
-    if isinstance(data, Tensor):
-        data = data.detach().cpu()
-        data = data.float() if data.dtype == torch.bfloat16 else data  # NumPy has no bfloat16
-    return np.asarray(data)
+    with reading(name, "an array or a dense tensor"):
+        if isinstance(data, Tensor):
+            data = data.detach().cpu()
+            data = data.float() if data.dtype == torch.bfloat16 else data  # NumPy has no bfloat16
+        return np.asarray(data)
 
 
 def _with_labels(dataset: Dataset, labels: Any) -> Dataset:
@@ -118,7 +118,7 @@ def _with_labels(dataset: Dataset, labels: Any) -> Dataset:
         raise _labelled_twice(domain.name)
     if dataset.test is not domain:
         raise UserError(f"{domain.name} has a training and a test split. Expected data without a split to label.")
-    y, classes = label_indices(domain.name, _array(labels))
+    y, classes = label_indices(domain.name, _array(labels, f"The array of labels for {domain.name}"))
     domain = replace(domain, y=y, classes=classes)
     return Dataset(domain, domain)
 

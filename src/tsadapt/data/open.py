@@ -16,6 +16,7 @@ from tsadapt.data.folders import load_folder
 from tsadapt.data.images import SUFFIXES
 from tsadapt.data.lists import LISTS, load_list, load_paths
 from tsadapt.data.paths import absolute_path, display_path
+from tsadapt.data.reading import oddity
 from tsadapt.data.synthetic import MOONS, load_moons
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError, few, unknown
@@ -70,7 +71,7 @@ def data_root() -> Path | None:
     value = os.environ.get("TSADAPT_DATA")
     if not value:
         return None
-    root = Path(value).expanduser()
+    root = Path(os.path.expanduser(value))
     if not root.is_dir():
         raise UserError(f"TSADAPT_DATA is {value}, which is not a folder. Set it to the folder with your datasets.")
     return root
@@ -156,7 +157,10 @@ KINDS = ", ".join(f.title if "/" in f.suffixes else f"{f.title} ({few(f.suffixes
 
 
 def _format_of(path: Path, name: str) -> Format:
-    """The format of the data at `path`."""
+    """The format of the data at `path`, which is a folder or a regular file: a pipe is never opened."""
+    what = oddity(path)
+    if what not in (None, "a folder"):
+        raise UserError(f"{name} is {what}. Expected one of: {KINDS}.")
     suffix = "/" if path.is_dir() else path.suffix.lower()
     found = next((f for f in FORMATS if suffix in f.suffixes), None)
     if found is not None and path.exists():

@@ -10,7 +10,7 @@ from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import ImageRows, Images
 from tsadapt.data.transforms import Framing, ImageShape, fit_images
 from tsadapt.data.types import Domain, Unreadable
-from tsadapt.errors import UserError, counted
+from tsadapt.errors import UserError, counted, printable
 from tsadapt.models.backbones import Backbone
 from tsadapt.models.features import extract
 from tsadapt.models.networks import NETWORKS, Architecture
@@ -115,4 +115,4 @@ def _some(domain: Domain, rows: list[int], unreadable: Unreadable, x: torch.Tens
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
