@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tsadapt.files import write_atomically, writing
+from tsadapt.files import csv_cells, write_atomically, writing
 
 
 def test_the_umask_decides_who_may_read(tmp_path):
@@ -50,3 +50,15 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
         fail()
     assert path.read_text() == "old"
     assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+a", "-a", "@a", "\ta", "\r=1", "-", "+1 of 2"])
+def test_no_cell_of_a_table_is_run_by_a_spreadsheet(text):
+    (cell,) = csv_cells([text])
+    assert cell == "'" + text.replace("\r", "\\r")
+
+
+def test_numbers_and_other_cells_of_a_table_stay():
+    cells = ["", "cat", "-1", "+2.5e-3", "-inf", -3, 0.5, None, "a=b", "a-b"]
+    assert csv_cells(cells) == cells
+    assert csv_cells(["a\r=1"]) == ["a\\r=1"]

@@ -185,3 +185,62 @@ def test_a_word_where_a_number_belongs(capfd, words, said):
         main(words)
     assert stop.value.code == 2
     assert said in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 4 GiB for an array"),
+        MemoryError(),
+        RuntimeError("err == 0. DefaultCPUAllocator: can't allocate memory: you tried 4 bytes. Error code 12"),
+        RuntimeError("CUDA out of memory. Tried to allocate 4 GiB"),
+    ],
+)  # fmt: skip
+def test_a_lack_of_memory_is_one_line(monkeypatch, capsys, error):
+    def run_verb(verb, words):
+        raise error
+
+    monkeypatch.setattr("tsadapt.cli.verbs.run_verb", run_verb)
+    assert main(["fit"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tsadapt: Out of memory")
+    assert said.count("\n") == 1
+
+
+def test_other_errors_of_torch_are_not_hidden(monkeypatch):
+    def run_verb(verb, words):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr("tsadapt.cli.verbs.run_verb", run_verb)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        main(["fit"])
+
+
+@pytest.mark.parametrize("flag", ["--batch-size", "--target-batch-size"])
+def test_a_batch_far_larger_than_its_domain_is_refused(here, capsys, flag):
+    assert main(["fit", "source.npz", "target.npz", "--steps", "2", "--quiet", flag, "1000000000"]) == 2
+    assert "A batch of 1,000,000,000 rows is too large" in capsys.readouterr().err
+
+
+def test_constant_features_are_noted_once(here, capsys):
+    with np.load("source.npz") as file:
+        arrays = dict(file)
+    arrays["x"][:, 0] = 3.0
+    arrays["x"][:, 1] = 5e9 + np.arange(len(arrays["x"])) % 2
+    np.savez("source.npz", **arrays)
+    assert main(["fit", "source.npz", "target.npz", "--out", "run", *SHORT]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "onstant" in line]
+    assert lines == [
+        "note: Constant features: source.npz has 1 of 6, and 1 nearly constant. They tell nothing, or only rounding"
+        " errors."
+    ]
+    assert main(["doctor", "source.npz", "target.npz"]) == 1
+    assert capsys.readouterr().out.count("warning: Constant features: source.npz has 1 of 6, and 1 nearly") == 1
+
+
+def test_a_home_of_nobody_does_not_exist(run, capsys):
+    for verb in (["doctor"], ["predict", "run"], ["evaluate", "run"]):
+        assert (
+            main([*verb, "~nobody-of-that-name/x.npz", *(["--out", "source.npz"] if verb != ["doctor"] else [])]) == 2
+        )
+        assert "does not exist" in capsys.readouterr().err

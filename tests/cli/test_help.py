@@ -8,7 +8,7 @@ import pytest
 
 from tsadapt.cli import VERBS, main
 from tsadapt.config import RUN_SETTINGS
-from tsadapt.models.networks import NETWORKS, TRAINED_BACKBONE
+from tsadapt.models.networks import NETWORKS, TRAINED_BACKBONE, TRAINED_LENGTH
 from tsadapt.objectives.base import METHODS, SOURCE_TERMS, TARGET_TERMS
 from tsadapt.objectives.objective import all_settings
 
@@ -107,7 +107,12 @@ def test_the_terms_that_there_are_stand_in_the_help(fit_help):
     assert "[isda, sampled, tsa]" in there["lambda0"]  # whose setting it is
 
 
-@pytest.mark.parametrize("name", ["steps", "batch_size", "lr", "weight_decay"])
+def test_the_steps_by_the_data_are_those_of_the_networks(fit_help):
+    numbers = {int(word) for word in re.findall(r"\d+", shown(fit_help, "steps"))}
+    assert numbers == {NETWORKS[network].length.adapted for network in CHOSEN} | {TRAINED_LENGTH.adapted}
+
+
+@pytest.mark.parametrize("name", ["batch_size", "lr", "weight_decay"])
 def test_defaults_by_the_data_are_those_of_the_networks(fit_help, name):
     said = shown(fit_help, name.replace("_", "-"))
     numbers = {float(word) for word in re.findall(r"\d+(?:\.\d+)?", said)}

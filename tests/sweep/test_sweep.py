@@ -205,3 +205,14 @@ def test_a_run_of_an_older_version_is_called_that(here, capsys):
     Path("old/config.toml").write_text('source = "a"\n')
     assert main(["select", "old"]) == 2
     assert "older version" in capsys.readouterr().err
+
+
+def test_a_run_named_like_a_formula_is_not_run_by_a_spreadsheet(here):
+    for name, seed in (("=1+1", "0"), ("b", "1")):
+        words = ["--seed", seed, "--holdout", "0.2", "--out", name]
+        assert main(["fit", "source.npz", "target.npz", "--steps", "10", "--bottleneck", "8", "--quiet", *words]) == 0
+    assert main(["select", "=1+1", "b", "--out", "s"]) == 0
+    rows = list(csv.DictReader(Path("s/scores.csv").read_text().splitlines()))
+    assert [row["run"] for row in rows] == ["'=1+1", "b"]
+    assert [float(row["seed"]) for row in rows] == [0, 1]
+    assert all(float(row["entropy"]) < 0 for row in rows)

@@ -2,7 +2,7 @@
 
 import sys
 
-from tsadapt.errors import UserError, unknown
+from tsadapt.errors import UserError, printable, unknown
 
 __all__ = ["main"]
 
@@ -59,14 +59,33 @@ def main(arguments: list[str] | None = None) -> int:
 
         return run_verb(verb, rest)
     except UserError as error:
-        print(f"tsadapt: {error}", file=sys.stderr)
+        print(f"tsadapt: {printable(error)}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of a pipe has had enough
         sys.stderr.close()
         return 1
     except OSError as error:  # a disk that is full, a place that cannot be written
-        print(f"tsadapt: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
+        print(printable(f"tsadapt: {error.strerror or error}: {error.filename or ''}"), file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not (said := out_of_memory(error)):
+            raise
+        print(f"tsadapt: {said}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"tsadapt: interrupted{f'; {stop}' if str(stop) else ''}", file=sys.stderr)
+        print(printable(f"tsadapt: interrupted{f'; {stop}' if str(stop) else ''}"), file=sys.stderr)
         return 130
+
+
+def out_of_memory(error: Exception) -> str:
+    """What to say of an error of NumPy's, torch's or Python's that means a lack of memory; empty for any other.
+
+    >>> out_of_memory(MemoryError("Unable to allocate 4 GiB"))
+    'Out of memory: Unable to allocate 4 GiB. Smaller data, --batch-size or --bottleneck need less.'
+    """
+    what = next(iter(str(error).splitlines()), "")
+    if not isinstance(error, MemoryError) and not any(word in what for word in ("allocate memory", "out of memory")):
+        return ""
+    reason = what.partition("DefaultCPUAllocator: ")[2] or what
+    reason = reason.partition(" Error code")[0].rstrip(".")
+    return f"Out of memory{f': {reason}' if reason else ''}. Smaller data, --batch-size or --bottleneck need less."

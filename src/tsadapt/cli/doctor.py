@@ -1,14 +1,15 @@
 """tsadapt doctor: what is wrong with data."""
 
+import os
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from tsadapt.cli.options import WHOLE, File, MaybeText, MaybeWhole
 from tsadapt.cli.output import check_output, output
+from tsadapt.errors import UserError, counted, printable
 
 if TYPE_CHECKING:
     from tsadapt.data.types import Domain
@@ -45,7 +46,6 @@ class Doctor:
         from tsadapt.data.doctor import Finding, examine
         from tsadapt.data.lists import list_text
         from tsadapt.data.open import open_dataset
-        from tsadapt.errors import UserError
         from tsadapt.progress import StepProgress
 
         check_output(self.out, self.source)
@@ -59,12 +59,12 @@ class Doctor:
                 try:
                     domains.append(open_dataset(name, domains[0].columns if domains else None).train)
                 except UserError as error:
-                    if not Path(name).expanduser().exists():
+                    if not os.path.lexists(os.path.expanduser(name)):
                         raise
                     findings.append(Finding("error", "unusable", str(error)))
         if not findings:
             for domain in domains:
-                print(_summary(domain))
+                print(printable(_summary(domain)))
                 if self.fix_list is not None:
                     list_text(domain, [], self.fix_list)  # or say at once that it cannot be listed
             target = domains[1] if self.target is not None else None
@@ -77,11 +77,10 @@ class Doctor:
 
     def _say(self, findings: list[Any]) -> int:
         """Print the findings, worst first, and write them; the exit status."""
-        from tsadapt.errors import counted
         from tsadapt.files import as_json
 
         for finding in sorted(findings, key=lambda f: ("error", "warning", "note").index(f.level)):
-            print(f"{finding.level}: {finding.text}")
+            print(printable(f"{finding.level}: {finding.text}"))
         if self.out is not None:
             with output(self.out) as file:
                 file.write(as_json([asdict(finding) for finding in findings]))
@@ -103,13 +102,11 @@ class Doctor:
             rows = [row for row in range(len(domain)) if row not in drop]
             path = self.fix_list / f"{role}.txt"
             write_atomically(path, list_text(domain, rows, self.fix_list))
-            print(f"{path}: {len(rows)} of {len(domain)} images", file=sys.stderr)
+            print(printable(f"{path}: {len(rows)} of {len(domain)} images"), file=sys.stderr)
 
 
 def _summary(domain: "Domain") -> str:
     import torch
-
-    from tsadapt.errors import counted
 
     what = "row" if domain.kind == "vector" else "image"
     rows = counted(len(domain), what)

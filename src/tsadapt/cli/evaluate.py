@@ -33,8 +33,10 @@ class Evaluate:
 
     def __call__(self) -> int:
         """Evaluate, print the accuracies, and write them."""
+        import numpy as np
+
         from tsadapt.cli.fit import show
-        from tsadapt.errors import UserError
+        from tsadapt.errors import UserError, printable
         from tsadapt.files import as_json
         from tsadapt.runs.evaluate import score
         from tsadapt.runs.model import load
@@ -52,10 +54,12 @@ class Evaluate:
             )
         show(metrics, "data")
         for name, accuracy in metrics["per_class_accuracy"].items():
-            print(f"  {name}: {accuracy:.1%}")
+            print(f"  {printable(name)}: {accuracy:.1%}")
         if metrics["unknown_classes"]:
-            print(f"  counted as errors, classes that the model does not know: {', '.join(metrics['unknown_classes'])}")
+            unknown = ", ".join(map(printable, metrics["unknown_classes"]))
+            print(f"  counted as errors, classes that the model does not know: {unknown}")
         if self.out is not None:
+            metrics["confusion"] = np.asarray(metrics["confusion"]).tolist()
             with output(self.out) as file:
                 file.write(as_json(metrics))
         return 0

@@ -48,7 +48,7 @@ class Features:
         from tsadapt.data.open import open_dataset
         from tsadapt.data.transforms import Framing
         from tsadapt.data.types import match_labels
-        from tsadapt.errors import UserError
+        from tsadapt.errors import UserError, printable
         from tsadapt.models.backbones import make_backbone
         from tsadapt.models.networks import Architecture
         from tsadapt.models.preprocessing import Preprocessing, Reader
@@ -80,9 +80,9 @@ class Features:
             if ready.domain.row_names is not None:
                 arrays[f"{prefix}names"] = np.array(ready.domain.row_names)
             for row, why in ready.unreadable.items():
-                print(f"left out, it cannot be read: {domain.row_name(row)} ({why})", file=sys.stderr)
+                print(printable(f"left out, it cannot be read: {domain.row_name(row)} ({why})"), file=sys.stderr)
         with output(self.out, self.data, text=False) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
         kept = sum(len(x) for key, x in arrays.items() if key.endswith("x"))
-        print(f"{kept} × {backbone.dim} features written to {self.out}", file=sys.stderr)
+        print(printable(f"{kept} × {backbone.dim} features written to {self.out}"), file=sys.stderr)
         return 0

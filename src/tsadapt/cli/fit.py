@@ -9,7 +9,7 @@ import tyro
 
 from tsadapt.cli.options import File, MaybeText, Texts, given_settings, setting_options
 from tsadapt.config import DATA, NETWORK, OBJECTIVE, OPTIMISATION, RUN, SHORTHANDS, RunConfig, read_file, read_toml
-from tsadapt.errors import UserError
+from tsadapt.errors import UserError, printable
 
 __all__ = ["Fit", "option_group", "show"]
 
@@ -103,7 +103,7 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
             raise UserError(
                 f"{verb} needs a SOURCE and a TARGET, for example: tsadapt {verb} photos/labelled photos/new --tsa"
             )
-        return with_settings(RunConfig(source, target), lambda text: print(f"note: {text}", file=sys.stderr), **given)
+        return with_settings(RunConfig(source, target), _note, **given)
 
     def _file_settings(self) -> dict[str, Any]:
         return {} if self.config is None else read_toml(read_file(self.config), str(self.config))
@@ -119,7 +119,7 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
                 keep_memory=self.keep_memory,
             )  # fmt: skip
         except Interrupted as stopped:
-            print(f"tsadapt: {stopped}", file=sys.stderr)
+            print(printable(f"tsadapt: {stopped}"), file=sys.stderr)
             return 130
         show(metrics["last"]["source"], "source")
         show(metrics["last"]["target"], "target")
@@ -129,15 +129,20 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
         if "oracle" in metrics:
             best = metrics["oracle"]
             print(f"oracle (best by target labels), step {best['step']}: target accuracy {best['accuracy']:.1%}")
-        print(f"run: {out}")
+        print(printable(f"run: {out}"))
         return 0
 
 
 def show(metrics: dict[str, Any], role: str) -> None:
     """One line on the metrics of a domain."""
-    head = f"{role} {metrics['data']} ({metrics['split']}, {metrics['rows']} rows)"
+    head = printable(f"{role} {metrics['data']} ({metrics['split']}, {metrics['rows']} rows)")
     if "accuracy" in metrics:
         print(f"{head}: accuracy {metrics['accuracy']:.1%}, mean of classes {metrics['mean_class_accuracy']:.1%}")
     else:
         most = sorted(metrics["predicted_share"].items(), key=lambda item: -item[1])[:5]
-        print(f"{head}: no labels; predicted most: {', '.join(f'{name} {share:.0%}' for name, share in most)}")
+        shares = ", ".join(f"{printable(name)} {share:.0%}" for name, share in most)
+        print(f"{head}: no labels; predicted most: {shares}")
+
+
+def _note(text: str) -> None:
+    print(printable(f"note: {text}"), file=sys.stderr)

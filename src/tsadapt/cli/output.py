@@ -1,6 +1,7 @@
 """Where a verb writes its result: a file that appears whole, or standard output."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +23,8 @@ def check_output(path: Path | None, data: str | None = None) -> None:
         raise UserError(f"--out {path} is a folder, expected a file to write.")
     if path.exists() and not path.is_file():
         raise UserError(f"--out {path} is a device, pipe or socket, expected a file. For standard output: --out -")
-    if (
-        data is not None
-        and path.exists()
-        and Path(data).expanduser().exists()
-        and path.samefile(Path(data).expanduser())
-    ):
+    given = None if data is None else os.path.expanduser(data)
+    if given is not None and path.exists() and os.path.exists(given) and path.samefile(given):
         raise UserError(f"--out {path} is the data itself: choose another file.")
     if any(part.exists() and not part.is_dir() for part in path.absolute().parents):
         raise UserError(f"--out {path} lies in a file, expected a folder.")

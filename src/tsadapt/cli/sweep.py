@@ -12,7 +12,7 @@ import tyro
 from tsadapt.cli.fit import Fit, objective_options, option_group
 from tsadapt.cli.options import File, MaybeText, Texts, Whole, WholeNumber, setting_options
 from tsadapt.config import DATA, OBJECTIVE, RunConfig
-from tsadapt.errors import UserError, counted
+from tsadapt.errors import UserError, counted, printable
 
 if TYPE_CHECKING:
     from tsadapt.sweep.plan import Axes, Planned
@@ -94,7 +94,7 @@ class Sweep(Fit):
             print(f"{counted(len(failed), 'run')} of {len(planned)} failed:", file=sys.stderr)
             for one in planned:
                 if one.out in failed:
-                    print(f"  {one.title}: {failed[one.out]}", file=sys.stderr)
+                    print(printable(f"  {one.title}: {failed[one.out]}"), file=sys.stderr)
         if not done:
             raise UserError("No run of the sweep finished: there is nothing to choose from.")
         print(f"scoring {counted(len(done) + 1, 'run')} …", file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tsadapt.errors import counted
+from tsadapt.errors import counted, printable
 from tsadapt.selection.select import CONSENSUS, VOTERS, Choice, oracle_judgement
 from tsadapt.sweep.choice import Candidate, oracle_accuracies, setting_of, varying
 
@@ -49,7 +49,7 @@ def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Conso
     if len(guesses) == 1 < len(names):
         say("note: all candidates predict the same class for every row: the choice hardly matters.")
     say(f"chosen: {names[choice.chosen]} ({choice.why})")
-    say(f"run: {candidates[choice.chosen].run}")
+    say(printable(f"run: {candidates[choice.chosen].run}"))
 
 
 def _names(candidates: Sequence[Candidate]) -> list[str]:
@@ -61,7 +61,8 @@ def _names(candidates: Sequence[Candidate]) -> list[str]:
         values = {name: setting_of(c.config, name) for name in others}
         words = [_objective(c), *(f"{name} {_shown(value)}" for name, value in values.items() if value is not None)]
         names.append(", ".join([*words, *([f"step {c.step}"] if several else [])]))
-    return [f"{name} ({c.run})" if names.count(name) > 1 else name for name, c in zip(names, candidates, strict=True)]
+    pairs = zip(names, candidates, strict=True)
+    return [printable(f"{name} ({c.run})" if names.count(name) > 1 else name) for name, c in pairs]
 
 
 def _objective(candidate: Candidate) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tsadapt.config import RunConfig
 from tsadapt.errors import UserError, counted
-from tsadapt.files import number, write_atomically, write_json
+from tsadapt.files import csv_cells, number, write_atomically, write_json
 from tsadapt.objectives.objective import full_settings
 from tsadapt.runs.folder import RunFolder, SweepFolder
 from tsadapt.selection.predictions import Predictions
@@ -175,7 +175,8 @@ def _csv(candidates: Sequence[Candidate], choice: Choice) -> str:
         values = [choice.scores[name][i] for name in scores] + [choice.ranks[name][i] for name in scores]
         values += [getattr(choice.weighting[i], name) for name in notes]
         row = [c.run.name, c.step, *("" if (v := setting_of(c.config, n)) is None else v for n in settings)]
-        out.writerow([*row, "yes" if i == choice.chosen else "", choice.out.get(i, ""), *map(_cell, values)])
+        row += ["yes" if i == choice.chosen else "", choice.out.get(i, ""), *map(_cell, values)]
+        out.writerow(csv_cells(row))
     return text.getvalue()
 
 
