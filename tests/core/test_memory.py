@@ -237,3 +237,30 @@ def test_wrong_sizes_are_named(sizes):
 def test_integer_storage_is_refused():
     with pytest.raises(TypeError, match="expected a floating-point dtype"):
         make(None, dtype=torch.int32)
+
+
+@pytest.mark.parametrize("classes", [None, torch.tensor([3, 0, 2])], ids=["all", "some"])
+def test_large_projections_in_tiles_equal_those_in_one_table(classes, monkeypatch):
+    g = torch.Generator().manual_seed(0)
+    memory = FeatureMemory(40, DIM, 5, second_moments=False, dtype=torch.float64)
+    index = torch.arange(30)  # the others are never written
+    memory.write(index, torch.randn(30, DIM, generator=g, dtype=torch.float64), index % 4)  # class 4 has none
+    weight = torch.randn(5, DIM, generator=g, dtype=torch.float64, requires_grad=True)
+    pull = torch.randn(5 if classes is None else 3, 5, generator=g, dtype=torch.float64)
+
+    def both():
+        table = memory.variances_along(weight, classes)
+        return table, torch.autograd.grad((table * pull).sum(), weight)[0]
+
+    whole = both()
+    expected = memory.moments().variances_along(weight, classes)
+    monkeypatch.setattr(memory_module, "MOST_CELLS", 99)  # one class in a tile
+    used = []
+    plain = memory_module._tiles
+    monkeypatch.setattr(memory_module, "_tiles", lambda x, w: used.append(plain(x, w)) or used[-1])
+    tiled = both()
+    assert len(used) == 2
+    assert len(used[0]) > 2
+    close(tiled, whole)
+    close(tiled[0], expected)
+    assert torch.autograd.gradcheck(lambda w: memory.variances_along(w, classes), (weight,))

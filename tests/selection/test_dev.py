@@ -1,10 +1,12 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy.stats import norm
 from tests.selection.pools import candidate
 
 from tsadapt.selection import VALIDATORS
-from tsadapt.selection.dev import dev_risk
+from tsadapt.selection.dev import dev_risk, weighted_risk
 from tsadapt.selection.importance import effective_sample_size, importance_weights, weighting
 
 
@@ -27,6 +29,35 @@ def test_weights_of_mean_one_and_unit_weights():
 def test_by_hand():
     # wl = (0, 2), w = (1, 2): Cov = 1, Var = 1/2, η = −2; R = 1 − 2·1.5 + 2 = 0.
     assert dev_risk(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == pytest.approx(0.0)
+    # Σ w l / Σ w = (0·1 + 1·2)/(1 + 2)
+    assert weighted_risk(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == pytest.approx(2 / 3)
+    # Of weights with mean 1 there is nothing to correct: DEV of (2/3, 4/3) is the self-normalised risk.
+    assert dev_risk(np.array([0.0, 1.0]), np.array([2 / 3, 4 / 3])) == pytest.approx(2 / 3)
+
+
+def test_dev_is_a_regression_read_at_a_weight_of_one():
+    """Whatever the mean weight: wl = a + b w, fitted by least squares, at w = 1."""
+    rng = np.random.default_rng(2)
+    for scale in (0.05, 1, 3):
+        losses, weights = rng.random(50), scale * rng.lognormal(size=50)
+        slope, intercept = np.polyfit(weights, weights * losses, 1)
+        assert dev_risk(losses, weights) == pytest.approx(intercept + slope)
+
+
+def test_iwcv_does_not_care_for_the_scale_of_the_weights():
+    """Domains further apart have smaller weights, which must not look like a smaller risk."""
+    p = candidate(wrong=0.3)
+    log_p = p.logits_v - np.log(np.exp(p.logits_v).sum(1, keepdims=True))
+    heavy = 0.0
+    for i, label in enumerate(p.labels_v):
+        heavy -= p.importance[i] * log_p[i, label]
+    expected = heavy / sum(p.importance)
+    for scale in (1, 0.05):
+        scaled = dataclasses.replace(p)
+        scaled.__dict__["importance"] = scale * p.importance
+        assert VALIDATORS["iwcv"](scaled) == pytest.approx(expected)
+    flat = dataclasses.replace(p, logits_v=np.zeros_like(p.logits_v))
+    assert VALIDATORS["iwcv"](flat) == pytest.approx(np.log(p.classes))  # a constant loss is its own risk
 
 
 def test_closer_to_the_target_risk_than_iwcv_over_repeats():

@@ -34,6 +34,9 @@ SECOND_MOMENTS_LIMIT = 1 << 30
 REBUILD_EVERY = 1 << 17
 """Rows written before the sums are made anew from the rows: at least this many, and at least once the memory."""
 
+MOST_CELLS = 1 << 24
+"""Rows times classes up to which projections of rows are a table; above, they are made again where they are needed."""
+
 CHUNK = 1 << 14
 """Rows summed at once in a rebuild, so that it needs little memory of its own."""
 
@@ -230,7 +233,9 @@ class FeatureMemory(PreciseBuffers):
         rows = rows.to(weight)
         rows = rows - rows[:1] if rows is self.features else rows.sub_(rows[:1].clone())
         arguments = (rows, label, place, count.to(weight.dtype).clamp_min_(1))
-        table = _ProjectedVariances.apply(weight, *(t.to(weight.device) for t in arguments))  # type: ignore[no-untyped-call]
+        large = rows.shape[0] * weight.shape[0] > MOST_CELLS
+        function = _TiledVariances if large else _ProjectedVariances
+        table = function.apply(weight, *(t.to(weight.device) for t in arguments))  # type: ignore[no-untyped-call]
         return cast("Tensor", table)[: self.classes]
 
     @property
@@ -292,3 +297,47 @@ class _ProjectedVariances(torch.autograd.Function):
         # d is zero at a row's own class, where the gradient is minus the sum of the others.
         h.scatter_(1, own, h.sum(1, keepdim=True).neg_())
         return (h.T @ x)[:c], None, None, None, None
+
+
+class _TiledVariances(torch.autograd.Function):
+    """The same as `_ProjectedVariances`, some columns at a time, for tables (R, C) that would take much memory.
+
+    Columns are independent but for x_j·w_y, which is computed first. Nothing of size R×C is kept for the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, weight: Tensor, x: Tensor, label: Tensor, place: Tensor, count: Tensor) -> Tensor:
+        n = count[:, None]
+        # Rows never written have a label one beyond the classes.
+        own = torch.linalg.vecdot(x, F.pad(weight, (0, 0, 0, 1)).index_select(0, label))[:, None]  # (R, 1)
+        cast("Any", ctx).save_for_backward(weight, x, label, own, place, n)
+        table = weight.new_empty(n.shape[0], weight.shape[0])
+        for columns in _tiles(x, weight):
+            d = _centred(x, weight[columns], own, place, n)
+            table[:, columns] = d.new_zeros(n.shape[0], d.shape[1]).index_add_(0, place, d.square_()) / n
+        return table
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        weight, x, label, own, place, n = cast("Any", ctx).saved_tensors
+        out, others = F.pad(weight, (0, 0, 0, 1)).zero_(), torch.zeros_like(own)
+        for columns in _tiles(x, weight):
+            h = _centred(x, weight[columns], own, place, n)
+            h *= (grad[:, columns] * (2 / n)).index_select(0, place)
+            out[: weight.shape[0]][columns] = h.T @ x
+            others += h.sum(1, keepdim=True)
+        return out.index_add_(0, label, x * others, alpha=-1)[:-1], None, None, None, None
+
+
+def _tiles(x: Tensor, weight: Tensor) -> list[slice]:
+    step = max(MOST_CELLS // 4 // x.shape[0], 1)
+    return [slice(start, start + step) for start in range(0, weight.shape[0], step)]
+
+
+def _centred(x: Tensor, w: Tensor, own: Tensor, place: Tensor, n: Tensor) -> Tensor:
+    """(w_c − w_y)·x_j less its mean over the rows at the same place: (R, columns)."""
+    d = x @ w.T
+    d -= own
+    d -= (d.new_zeros(n.shape[0], d.shape[1]).index_add_(0, place, d) / n).index_select(0, place)
+    return d

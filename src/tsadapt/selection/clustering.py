@@ -10,7 +10,9 @@ from tsadapt.selection.validators import validator
 __all__ = ["class_ami"]
 
 
-@validator("class-ami", higher=True, span="about 0 … 1", fails="favours tight clusters, even of the wrong classes")
+@validator(
+    "class-ami", higher=True, span="about 0 … 1", heavy=True, fails="favours tight clusters, even of the wrong classes"
+)
 def class_ami(p: Predictions) -> float:
     """Adjusted mutual information of predicted classes and a k-means of the features that starts from them.
 

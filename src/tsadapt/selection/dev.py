@@ -6,16 +6,34 @@ Shapes: n held-out source rows with losses l (n,) and importance weights w (n,).
 import numpy as np
 
 from tsadapt.selection.importance import importance_weights
-from tsadapt.selection.predictions import Predictions, log_softmax
+from tsadapt.selection.logits import blocks, log_softmax
+from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.validators import validator
 
-__all__ = ["dev", "dev_mlp", "dev_risk", "iwcv"]
+__all__ = ["dev", "dev_mlp", "dev_risk", "iwcv", "weighted_risk"]
+
+
+def weighted_risk(losses: np.ndarray, weights: np.ndarray) -> float:
+    """R = Σ w l / Σ w, self-normalised importance weighting: the scale of the weights counts for nothing.
+
+    Where the domains are apart, the weights of all source rows are small (means of 0.05 to 0.16 are seen), and
+    mean(w l) would be smallest for the candidate that keeps the domains furthest apart.
+
+    >>> weighted_risk(np.array([0.0, 1.0]), np.array([0.01, 0.03]))
+    0.75
+    """
+    return float((weights * losses).sum() / weights.sum())
 
 
 def dev_risk(losses: np.ndarray, weights: np.ndarray) -> float:
     """R = mean(w l) + η mean(w) − η with the control variate η = −Cov(w l, w)/Var(w).
 
     E[w] = 1, so the correction has mean zero, and of all such it leaves the least variance. Equal weights need none.
+
+    The weights are not divided by their mean first: mean(w) would be 1, the correction zero, and R that of
+    `weighted_risk`. The correction itself makes up for a mean other than 1: R is the regression line of w l over w,
+    read at w = 1. A constant loss is therefore its own risk, but with weights far below 1 the line is read far from
+    its points, and R may be anything, also negative.
 
     >>> dev_risk(np.full(4, 0.25), np.array([0.1, 3.0, 0.5, 0.9]))  # a constant loss is its own risk
     0.25
@@ -30,8 +48,12 @@ def dev_risk(losses: np.ndarray, weights: np.ndarray) -> float:
 
 def _losses(p: Predictions) -> np.ndarray:
     """Cross-entropy of the held-out source rows."""
-    found: np.ndarray = -log_softmax(p.logits_v)[np.arange(len(p.labels_v)), p.labels_v]
-    return found
+    found, start = [], 0
+    for block in blocks(p.logits_v):
+        labels = p.labels_v[start : start + len(block)]
+        found.append(-log_softmax(block)[np.arange(len(block)), labels])
+        start += len(block)
+    return np.concatenate(found)
 
 
 @validator(
@@ -39,8 +61,8 @@ def _losses(p: Predictions) -> np.ndarray:
     fails="a few heavy weights decide where the domains hardly overlap",
 )  # fmt: skip
 def iwcv(p: Predictions) -> float:
-    """Importance-weighted validation: mean(w l) over held-out source rows (Sugiyama et al., 2007)."""
-    return float((p.importance * _losses(p)).mean())
+    """Importance-weighted validation: Σ w l / Σ w over held-out source rows (Sugiyama et al., 2007)."""
+    return weighted_risk(_losses(p), p.importance)
 
 
 @validator(

@@ -88,9 +88,9 @@ def _lost_agreement(guess: np.ndarray, reference: np.ndarray, classes: int) -> s
 
 def _surest(p: Predictions) -> np.ndarray:
     """The rows of which source-only is surest, the same share of each class that it predicts."""
-    sure = p.probabilities_t.max(1)
+    sure, guess = p.confidence_t, p.guess_t
     rows = []
-    for c in np.unique(p.guess_t):
-        mine = np.flatnonzero(p.guess_t == c)
+    for c in np.unique(guess):
+        mine = np.flatnonzero(guess == c)
         rows.append(mine[np.argsort(-sure[mine], kind="stable")][: max(round(SURE * len(mine)), 1)])
     return np.sort(np.concatenate(rows))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tsadapt.selection.logits import Logits, guesses
 from tsadapt.selection.predictions import Mixed
 
 __all__ = ["SHARE", "mix", "mixval_accuracies"]
@@ -11,7 +12,7 @@ __all__ = ["SHARE", "mix", "mixval_accuracies"]
 SHARE = 0.55
 """λ: the share of the first row of a pair, a little more than half so that it should prevail."""
 
-Forward = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
+Forward = Callable[[np.ndarray, np.ndarray, float], Logits]
 """From the rows a and b and λ to the logits of λ x_a + (1 − λ) x_b."""
 
 
@@ -39,5 +40,5 @@ def mixval_accuracies(guess: np.ndarray, mixed: Mixed) -> tuple[float, float]:
     (1.0, 0.0)
     """
     same = guess[mixed.a] == guess[mixed.b]
-    right = mixed.logits.argmax(1) == guess[mixed.a]
+    right = guesses(mixed.logits) == guess[mixed.a]
     return tuple(float(right[part].mean()) if part.any() else float("nan") for part in (same, ~same))  # type: ignore[return-value]

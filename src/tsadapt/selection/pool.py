@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tsadapt.selection.logits import row_blocks, softmax
 from tsadapt.selection.mixval import mixval_accuracies
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.validators import pool_validator, ranks
@@ -17,10 +18,11 @@ def ensv(pool: Sequence[Predictions]) -> list[float]:
     rows = {len(p.logits_t) for p in pool}
     if len(rows) > 1:
         raise ValueError(f"candidates of one pool predict the same target rows, found {sorted(rows)} rows")
-    mean = np.zeros_like(pool[0].probabilities_t)
-    for p in pool:
-        mean += p.probabilities_t
-    together = mean.argmax(1)
+    found = []
+    for block in row_blocks(len(pool[0].logits_t), pool[0].classes):
+        total = sum(softmax(np.asarray(p.logits_t[block])) for p in pool)
+        found.append(np.argmax(total, 1))
+    together = np.concatenate(found)
     return [float((p.guess_t == together).mean()) for p in pool]
 
 

@@ -8,13 +8,17 @@ import math
 import numpy as np
 import torch
 
-from tsadapt.selection.predictions import Predictions, log_softmax
+from tsadapt.selection.logits import blocks, guesses, log_softmax
+from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.validators import validator
 
 __all__ = ["bnm", "corr_c", "entropy", "im", "rankme", "snd", "source_accuracy", "transfer_score"]
 
 TILE = 512
 """Rows and columns of n_t × n_t similarities that are in memory at a time."""
+
+CLASSES = 1024
+"""Rows of C × C tables that are in memory at a time."""
 
 TEMPERATURE = 0.05
 """SND's."""
@@ -26,7 +30,7 @@ TEMPERATURE = 0.05
 )  # fmt: skip
 def source_accuracy(p: Predictions) -> float:
     """Accuracy on the held-out source rows."""
-    return float((p.logits_v.argmax(1) == p.labels_v).mean())
+    return float((guesses(p.logits_v) == p.labels_v).mean())
 
 
 @validator("entropy", higher=True, span="−log C … 0", fails="favours collapse: one class for all, surely, scores best")
@@ -38,23 +42,24 @@ def entropy(p: Predictions) -> float:
 @validator("im", higher=True, span="0 … log C", fails="favours equal class shares and confidence, right or wrong")
 def im(p: Predictions) -> float:
     """Mutual information of rows and predictions, H(P̂) − mean_j H(P_j)."""
-    mean = p.probabilities_t.mean(0)
+    mean = sum(block.sum(0) for block in p.probability_blocks()) / len(p.logits_t)
     return float(-(mean * np.log(np.maximum(mean, 1e-300))).sum()) - _mean_entropy(p)
 
 
-@validator("bnm", higher=True, span="1/√(nC) … √(C/n)", fails="as im: confident and even is not yet right")
+@validator("bnm", higher=True, span="1/√(nC) … √(C/n)", heavy=True, fails="as im: confident and even is not yet right")
 def bnm(p: Predictions) -> float:
     """Batch nuclear norm ‖P‖_*/n, high for confident and diverse predictions (Cui et al., 2020)."""
     return float(np.linalg.svd(p.probabilities_t, compute_uv=False).sum()) / len(p.logits_t)
 
 
 @validator(
-    "snd", higher=True, span="0 … log(n − 1)", most_rows=20_000,
+    "snd", higher=True, span="0 … log(n − 1)", most_rows=20_000, heavy=True,
     fails="favours collapse: equal predictions score log(n − 1); compares all rows with all",
 )  # fmt: skip
 def snd(p: Predictions) -> float:
     """Soft neighbourhood density: mean entropy of the similarities of predictions (Saito et al., 2021)."""
-    rows = torch.nn.functional.normalize(torch.from_numpy(p.probabilities_t).float(), dim=1) / TEMPERATURE**0.5
+    probabilities = torch.cat([torch.from_numpy(block).float() for block in p.probability_blocks()])
+    rows = torch.nn.functional.normalize(probabilities, dim=1).div_(TEMPERATURE**0.5)
     n, top = len(rows), 1 / TEMPERATURE
     if n < 2:
         return float("nan")
@@ -75,11 +80,18 @@ def snd(p: Predictions) -> float:
     return float((z.log() + top - a / z).mean())
 
 
-@validator("corr-c", higher=True, span="1 … √C", fails="as im: blind to predictions that are even but permuted")
+@validator(
+    "corr-c", higher=True, span="1 … √C", heavy=True, fails="as im: blind to predictions that are even but permuted"
+)
 def corr_c(p: Predictions) -> float:
     """Class correlation tr(PᵀP)/‖PᵀP‖_F: 1 if one class takes all, √C if all are even and sure (Tu et al., 2023)."""
-    gram = p.probabilities_t.T @ p.probabilities_t
-    return float(np.trace(gram) / np.linalg.norm(gram))
+    trace, squares = 0.0, 0.0
+    for start in range(0, p.classes, CLASSES):  # of a large PᵀP some rows at a time
+        mine = slice(start, start + CLASSES)
+        gram = sum(block[:, mine].T @ block for block in p.probability_blocks())
+        assert isinstance(gram, np.ndarray)
+        trace, squares = trace + np.trace(gram, start), squares + np.vdot(gram, gram)
+    return float(trace / np.sqrt(squares))
 
 
 @validator("rankme", higher=True, span="1 … K", fails="says how rich the features are, not whether the classes match")
@@ -127,12 +139,15 @@ def _unevenness(p: Predictions) -> float:
     if p.weight is None:
         return float("nan")
     w = p.weight / np.maximum(np.linalg.norm(p.weight, axis=2, keepdims=True), 1e-12)
-    cosine = np.clip(w @ w.transpose(0, 2, 1), -1, 1)
-    pairs = np.triu_indices(p.classes, 1)
-    even = np.arccos(-1 / (p.classes - 1))
-    return float(((np.arccos(cosine[:, pairs[0], pairs[1]]) - even) ** 2).mean())
+    even, total, count = np.arccos(-1 / (p.classes - 1)), 0.0, 0
+    for start in range(0, p.classes, CLASSES):
+        cosine = np.clip(w[:, start : start + CLASSES] @ w.transpose(0, 2, 1), -1, 1)
+        pairs = np.triu_indices(cosine.shape[1], start + 1, p.classes)
+        deviation = (np.arccos(cosine[:, pairs[0], pairs[1]]) - even) ** 2
+        total, count = total + deviation.sum(), count + deviation.size
+    return float(total / count)
 
 
 def _mean_entropy(p: Predictions) -> float:
-    log_p = log_softmax(p.logits_t)
-    return float(-(np.exp(log_p) * log_p).sum(1).mean())
+    negative = [(np.exp(log_p) * log_p).sum(1) for log_p in map(log_softmax, blocks(p.logits_t))]
+    return float(-np.concatenate(negative).mean())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tsadapt.registry import Registry
+from tsadapt.selection.logits import FactoredLogits
 from tsadapt.selection.predictions import Predictions
 
 __all__ = ["VALIDATORS", "Validator", "pool_validator", "ranks", "scores_of", "validator"]
@@ -20,7 +21,8 @@ class Validator:
 
     `higher` says whether more is better, `span` the range, `fails` when not to trust it; `alone` scores one candidate,
     and is None if only a whole pool can be scored. `needs_holdout`: it looks at the held-out part of the source.
-    `slow`, or with more target rows than `most_rows`: it is computed only when asked for.
+    `slow`, with more target rows than `most_rows`, or `heavy` and with logits too many for a table: it is computed only
+    when asked for.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Validator:
     needs_holdout: bool = False
     slow: bool = False
     most_rows: int | None = None
+    heavy: bool = False
 
     def __call__(self, predictions: Predictions) -> float:
         """The score of one candidate."""
@@ -42,7 +45,9 @@ class Validator:
 
     def quick(self, pool: Sequence[Predictions]) -> bool:
         """Whether scoring the pool takes seconds, so that it is done unasked."""
-        return not self.slow and (self.most_rows is None or all(len(p.logits_t) <= self.most_rows for p in pool))
+        if self.slow or (self.heavy and any(isinstance(p.logits_t, FactoredLogits) for p in pool)):
+            return False
+        return self.most_rows is None or all(len(p.logits_t) <= self.most_rows for p in pool)
 
     def scores(self, pool: Sequence[Predictions]) -> np.ndarray:
         """One score a candidate; NaN where it cannot be had (no held-out rows, values that are not finite)."""
@@ -70,6 +75,7 @@ def validator(
     needs_holdout: bool = False,
     slow: bool = False,
     most_rows: int | None = None,
+    heavy: bool = False,
 ) -> Callable[[Score], Validator]:
     """Register a function of one candidate's predictions."""
 
@@ -78,7 +84,7 @@ def validator(
             return [score(p) for p in pool]
 
         what = (score.__doc__ or "").splitlines()[0]
-        one = Validator(name, what, higher, span, fails, together, score, needs_holdout, slow, most_rows)
+        one = Validator(name, what, higher, span, fails, together, score, needs_holdout, slow, most_rows, heavy)
         return VALIDATORS.register(name)(one)
 
     return put

@@ -16,6 +16,9 @@ from tsadapt.settings import setting
 
 __all__ = ["TSA", "SemanticAugmentation"]
 
+MOST_CLASSES = 1000
+"""Classes up to which the terms of all of them are logged: a table of C × C."""
+
 
 class SemanticAugmentation(SourceTerm):
     """What TSA, ISDA and the sampled form have in common: λ = λ0·t/T, and where class statistics come from."""
@@ -73,7 +76,10 @@ class TSA(SemanticAugmentation):
 
     @torch.no_grad()
     def describe(self, out: Outputs) -> dict[str, float | list[float]]:
-        """λ, pseudo-label shares, classes without, ‖Δμ‖ beside the spread, shift and variance terms beside logits."""
+        """λ, pseudo-label shares, classes without, ‖Δμ‖ beside the spread, shift and variance terms beside logits.
+
+        Of more than `MOST_CLASSES` classes, shares are left out, and the terms are of the classes in the batch.
+        """
         strength = self.strength(out)
         source, target = self.both(0, out)
         (count_s, mean_s), (count_t, mean_t) = source.class_means(), target.class_means()
@@ -84,16 +90,19 @@ class TSA(SemanticAugmentation):
             "pseudo_label_share": [round(v, 4) for v in share.tolist()],
             "classes_without_pseudo_labels": int((count_t == 0).sum()),
         }
+        if many := len(share) > MOST_CLASSES:
+            del logged["pseudo_label_share"]
         if not bool(both.any()):
             return logged
         w = out.heads[0].weight.float()
         shift = (mean_t - mean_s).to(w)
-        variances = target.variances_along(w)
-        along = shift @ w.T
-        shift_term = strength * (along - along.diagonal()[:, None])
+        classes = torch.unique(out.labels()) if many else torch.arange(len(w), device=w.device)
+        variances = target.variances_along(w, classes if many else None)
+        along = shift[classes] @ w.T  # (P, C)
+        shift_term = strength * (along - along.gather(1, classes[:, None]))
         # The trace of a class's covariance, from the variances along the axes.
         spread = _total_variance(target).to(w)
-        off = ~torch.eye(w.shape[0], dtype=torch.bool, device=w.device) & both.to(w.device)[:, None]
+        off = both.to(w.device)[classes][:, None].repeat(1, len(w)).scatter_(1, classes[:, None], False)
         logged["shift_norm"] = float(shift[both].norm(dim=1).mean())
         logged["class_spread"] = float(spread[both].sqrt().mean())
         if bool(off.any()):
