@@ -22,7 +22,7 @@ __all__ = [
     "to_toml",
 ]
 
-REVISION = 2
+REVISION = 3
 """What a config means, and the shape of a run's folder. Raised when either changes: older folders are then refused."""
 
 Precision = Literal["fp32", "bf16"]
@@ -100,12 +100,15 @@ class RunConfig:
         "auto", "How training images are cropped, with the backbone trained.", group=NETWORK
     )
     ten_crop: bool = setting(False, "Evaluate on ten crops of every image, with the backbone trained.", group=NETWORK)
-    separate_bn: bool = setting(
-        False, "Forward the two domains separately, so that they do not share batch normalisation.", group=NETWORK
-    )
+    separate_bn: bool | None = setting(
+        None, "Forward the two domains one by one, so that they do not share batch normalisation.", group=NETWORK,
+        shown="for dann, bsp+dann and jada", off="Forward the two domains together.",
+        switches={"separate_bn": True, "joint_bn": False},
+    )  # fmt: skip
     steps: int | None = setting(
         None, "Training steps.", group=OPTIMISATION, above=0,
-        shown="1000 for vectors and features, 1500 to 3000 for digits, 5000 with the backbone trained",
+        shown="by the data: 1000 for vectors and features, 1500 to 3000 for digits, 5000 with the backbone trained;"
+        " more for many rows or classes, fewer if nothing is adapted",
     )  # fmt: skip
     batch_size: int | None = setting(
         None, "Rows of each domain in a step.", group=OPTIMISATION, above=0, shown="64; 32 with the backbone trained"

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsadapt.core import mutual_information_loss
+from tsadapt.core import PredictionMemory, mutual_information_loss
 
 
 def naive(logits):
@@ -71,3 +71,55 @@ def test_prior():
     for wrong in (torch.ones(3), torch.tensor([0.5, 0.5, 0.0, 0.0])):
         with pytest.raises(ValueError, match="expected 4 positive frequencies"):
             mutual_information_loss(logits, wrong)
+
+
+def test_a_marginal_by_hand():
+    """−mean KL(p ‖ a) with p = (½, ½) and a = (¼, ¾): −½ log 2 − ½ log ⅔ = −0.1438."""
+    loss = mutual_information_loss(torch.zeros(3, 2), marginal=torch.tensor([0.25, 0.75]))
+    assert loss.item() == pytest.approx(-0.5 * math.log(2) - 0.5 * math.log(2 / 3), abs=1e-6)
+
+
+def test_the_marginal_of_the_batch_itself_changes_neither_value_nor_gradient():
+    logits = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    prior = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    for given_prior in (None, prior):
+        losses = [
+            mutual_information_loss(logits, given_prior, marginal)
+            for marginal in (None, logits.detach().softmax(1).mean(0))
+        ]
+        torch.testing.assert_close(*losses)
+        torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in losses))
+
+
+def test_gradcheck_with_a_marginal():
+    logits = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    a = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda z: mutual_information_loss(z, marginal=a), (logits,))
+
+
+def test_a_marginal_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match="marginal has shape"):
+        mutual_information_loss(torch.zeros(3, 2), marginal=torch.ones(3))
+
+
+def test_the_memory_of_predictions_keeps_the_latest_of_each_row():
+    generator = torch.Generator().manual_seed(0)
+    memory, kept = PredictionMemory(9, 4), dict[int, torch.Tensor]()
+    for _ in range(20):
+        index = torch.randint(9, (5,), generator=generator)
+        p = torch.randn(5, 4, generator=generator).softmax(1)
+        memory.write(index, p)
+        for row, one in reversed([*zip(index.tolist(), p, strict=True)]):
+            kept[row] = one
+        torch.testing.assert_close(memory.mean(), torch.stack([*kept.values()]).mean(0))
+    again = PredictionMemory(9, 4)
+    again.load_state_dict(memory.state_dict())
+    assert torch.equal(again.mean(), memory.mean())
+
+
+def test_a_large_memory_of_predictions_keeps_half_precision(monkeypatch):
+    monkeypatch.setattr("tsadapt.core.information.HALF_ABOVE", 100)
+    memory = PredictionMemory(20, 4)
+    assert memory.predictions.dtype == torch.float16
+    memory.write(torch.arange(20), torch.full((20, 4), 0.25))
+    assert memory.half().mean().tolist() == [0.25] * 4

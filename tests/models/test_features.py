@@ -10,7 +10,7 @@ from tests.photos import FRAMING, QUICK, SEE, TINY, truncate
 from tests.runs.killing import weights
 
 from tsadapt.cli import main
-from tsadapt.data.images import ImageFiles
+from tsadapt.data.images import ImageFiles, UnreadableImageError
 from tsadapt.data.open import open_dataset
 from tsadapt.data.transforms import Framing, evaluation_transform
 from tsadapt.models import features
@@ -127,7 +127,7 @@ def test_an_image_that_can_be_read_again_is(frozen, monkeypatch):
 
     def failing(self, row):
         if row == 3:
-            raise OSError("the disk is busy")
+            raise UnreadableImageError("the disk is busy")
         return read(self, row)
 
     monkeypatch.setattr(ImageFiles, "read", failing)
@@ -162,3 +162,8 @@ def test_features_agree_with_those_made_from_the_original_images(tmp_path, monke
     assert [*ours["classes"]] == [*theirs["classes"]]
     a, b = (torch.from_numpy(f["x"].astype(np.float32)) for f in (ours, theirs))
     assert float(torch.cosine_similarity(a, b).median()) >= 0.98
+
+
+def test_a_pipe_in_the_cache_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "rows-000000000.npz")
+    assert features._read(tmp_path / "rows-000000000.npz", range(1), None) is None

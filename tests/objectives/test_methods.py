@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tsadapt.core import certainty_weights, domain_loss, reversal_coefficient
+from tsadapt.core import certainty_weights, domain_loss, reversal_coefficient, reverse_at, reverse_gradient
 from tsadapt.objectives.base import METHODS, Context, Head, Outputs, View
 
 K, C, B = 6, 3, 5
@@ -15,7 +15,7 @@ K, C, B = 6, 3, 5
 
 def context(dim=K, classes=C):
     share = torch.full((classes,), 1 / classes)
-    return Context(dim, (dim, dim), tuple(map(str, range(classes))), (B, B), share, 1000, 8)
+    return Context(dim, (dim, dim), tuple(map(str, range(classes))), (B, B), share, 1000, (B, B), 8)
 
 
 def no_statistics(*_):
@@ -45,8 +45,9 @@ def outputs(progress=0.5, heads=2, seed=0, grad=True):
     )
     source = View(f_s, torch.stack(z_s).mean(0), index, index % C)
     return net, Outputs(
-        source, View(f_t, torch.stack(z_t).mean(0), index), made, progress, net.classify, no_statistics, torch.Generator
-    )
+        source, View(f_t, torch.stack(z_t).mean(0), index), made, progress, (f_s, f_t), net.classify, no_statistics,
+        torch.Generator,
+    )  # fmt: skip
 
 
 def made(name, **settings):
@@ -147,13 +148,14 @@ def test_jada_disagreement():
     p = [z.softmax(1) for z in net.classify(out.target.features)]
     torch.testing.assert_close(value, -(p[0] - p[1]).abs().sum() / (B * C))
     assert -2 / C <= value <= 0
-    g_head, g_f = torch.autograd.grad(value, (net.heads[0].weight, out.target.features), allow_unused=True)
+    g_head, g_f = torch.autograd.grad(value, (net.heads[0].weight, out.target.features))
     assert g_head.abs().sum() > 0
     straight = (p[0] - p[1]).abs().mean()
     (expected,) = torch.autograd.grad(straight, out.target.features)
     torch.testing.assert_close(g_f, reversal_coefficient(0.5) * expected)  # features lower it, heads raise it
-    net.heads[1].load_state_dict(net.heads[0].state_dict())
-    assert method.losses(out)["disagreement"] == 0
+    _, out = outputs()
+    alike = replace(out, heads=(out.heads[0], out.heads[0]))
+    assert method.losses(alike)["disagreement"] == 0
 
 
 def test_jada_at_the_start_leaves_the_extractor_to_the_source():
@@ -164,3 +166,39 @@ def test_jada_at_the_start_leaves_the_extractor_to_the_source():
         terms["domain"] + terms["disagreement"], (out.source.features, out.target.features), allow_unused=True
     )
     assert all(g is None or (g == 0).all() for g in grads)
+
+
+def test_one_pass_serves_terms_that_reverse_and_terms_that_do_not():
+    """`reverse_at` after the pass is `reverse_gradient` before it, with dropout and for every parameter."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(K, K), nn.Dropout(), nn.BatchNorm1d(K), nn.Linear(K, C))
+    f = torch.randn(B, K, requires_grad=True)
+    grads = []
+    for after in (False, True):
+        torch.manual_seed(1)
+        loss = net(f if after else reverse_gradient(f, 0.3)).softmax(1).square().mean()
+        loss = reverse_at(loss, [f], 0.3) if after else loss
+        grads.append(torch.autograd.grad(loss, [f, *net.parameters()]))
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_reverse_at_leaves_a_loss_without_gradients_alone():
+    loss = torch.ones(())
+    assert reverse_at(loss, [torch.ones(2, requires_grad=True)], 1.0) is loss
+
+
+def test_jada_goes_through_its_heads_once():
+    """Another pass would draw other dropout masks, and count its batch in the running averages once more."""
+    method = made("jada")
+    _, out = outputs()
+
+    def again(features):
+        raise AssertionError("a second pass through the heads")
+
+    method.losses(replace(out, classify=again))
+
+
+def test_which_methods_normalise_the_domains_apart():
+    apart = {name for name in METHODS if METHODS[name].separate_bn}
+    assert apart == {"dann", "bsp+dann", "jada"}

@@ -1,12 +1,12 @@
 """TSA's mathematics: functions of tensors, and memories with buffers. Knows no device, file or configuration."""
 
 from tsadapt.core.adversarial import certainty_weights, domain_loss, multilinear_map, randomized_map
-from tsadapt.core.information import mutual_information_loss
+from tsadapt.core.information import PredictionMemory, mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
 from tsadapt.core.loss import TSALoss
 from tsadapt.core.memory import FeatureMemory, keeps_second_moments
 from tsadapt.core.moments import ClassMoments, ClassStatistics
-from tsadapt.core.reversal import reverse_gradient
+from tsadapt.core.reversal import reverse_at, reverse_gradient
 from tsadapt.core.sampled import sampled_cross_entropy
 from tsadapt.core.schedules import augmentation_strength, learning_rate_factor, reversal_coefficient
 from tsadapt.core.spectral import largest_singular_energy
@@ -17,6 +17,7 @@ __all__ = [
     "ClassStatistics",
     "FeatureMemory",
     "IterativeMoments",
+    "PredictionMemory",
     "TSALoss",
     "augmentation_strength",
     "certainty_weights",
@@ -28,6 +29,7 @@ __all__ = [
     "mutual_information_loss",
     "randomized_map",
     "reversal_coefficient",
+    "reverse_at",
     "reverse_gradient",
     "sampled_cross_entropy",
     "transferable_cross_entropy",

@@ -1,19 +1,23 @@
 """Mutual information between the target's features and its predictions.
 
-Shapes: B target samples, C classes.
+Shapes: n target samples, B of them in a batch, C classes.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tsadapt.core.checks import check_matrix
+from tsadapt.core.buffers import PreciseBuffers
+from tsadapt.core.checks import check_matrix, check_range, check_vector
 from tsadapt.core.precision import computing_dtype, full_precision
 
-__all__ = ["mutual_information_loss"]
+__all__ = ["PredictionMemory", "mutual_information_loss"]
+
+HALF_ABOVE = 1 << 28
+"""Bytes of predictions in float32 above which a memory keeps them in float16."""
 
 
-def mutual_information_loss(logits: Tensor, prior: Tensor | None = None) -> Tensor:
+def mutual_information_loss(logits: Tensor, prior: Tensor | None = None, marginal: Tensor | None = None) -> Tensor:
     """L_MI, the negative mutual information of predictions; minimise it (the paper's Eq. for L_MI).
 
         L_MI = Σ_c P̂^c log P̂^c − (1/B) Σ_j Σ_c P_j^c log P_j^c,    P = softmax(logits),  P̂ = (1/B) Σ_j P_j
@@ -23,6 +27,12 @@ def mutual_information_loss(logits: Tensor, prior: Tensor | None = None) -> Tens
 
     The first sum is least when all classes are equally frequent. If they are not, give their frequencies as `prior`
     (C,), positive: Σ_c P̂^c log(P̂^c/prior^c) − log C takes its place, the same thing for a uniform prior.
+
+    `marginal` a (C,) are the mean predictions over more rows than the batch has, as constants; then
+
+        L_MI = −(1/B) Σ_j KL(P_j ‖ a) = Σ_c P̂^c log a^c − (1/B) Σ_j Σ_c P_j^c log P_j^c
+
+    With a = P̂ both value and gradient are those of the formula above, since Σ_c dP̂^c = 0.
 
     >>> import torch
     >>> round(mutual_information_loss(torch.eye(4) * 100).item(), 4)  # −log 4
@@ -39,12 +49,59 @@ def mutual_information_loss(logits: Tensor, prior: Tensor | None = None) -> Tens
     check_matrix("logits", logits, None, logits.shape[1], "samples by classes")
     if prior is not None and (tuple(prior.shape) != (logits.shape[1],) or not bool((prior > 0).all())):
         raise ValueError(f"prior has shape {tuple(prior.shape)}, expected {logits.shape[1]} positive frequencies.")
+    if marginal is not None and tuple(marginal.shape) != (logits.shape[1],):
+        raise ValueError(f"marginal has shape {tuple(marginal.shape)}, expected {logits.shape[1]} mean predictions.")
     with full_precision(logits):
         log_p = F.log_softmax(logits.to(computing_dtype(logits)), dim=1)
         p = log_p.exp()
-        marginal = p.mean(0)
+        mean = p.mean(0)
         # A class of no probability adds nothing, and its logarithm must not make the gradient infinite.
-        log_marginal = marginal.clamp_min(torch.finfo(p.dtype).tiny).log()
+        a = mean if marginal is None else marginal.detach().to(p)
+        log_a = a.clamp_min(torch.finfo(p.dtype).tiny).log()
         if prior is not None:
-            log_marginal = log_marginal - (prior.to(p) * prior.numel()).log()
-        return (marginal * log_marginal).sum() - (p * log_p).sum(1).mean()
+            log_a = log_a - (prior.to(p) * prior.numel()).log()
+        return (mean * log_a).sum() - (p * log_p).sum(1).mean()
+
+
+class PredictionMemory(PreciseBuffers):
+    """The latest prediction of each of `size` samples, and their mean a = (1/n) Σ_j P_j over those written.
+
+    Rows are kept in float32, or in float16 where they would take more than 256 MB; their sum is kept in float64 of the
+    rows as stored, so a row leaves exactly what it brought.
+
+    >>> memory = PredictionMemory(size=10, classes=2)
+    >>> memory.write(torch.tensor([3, 4]), torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+    >>> memory.write(torch.tensor([4]), torch.tensor([[0.0, 1.0]]))
+    >>> memory.mean().tolist()
+    [0.5, 0.5]
+    """
+
+    predictions: Tensor
+    written: Tensor
+    total: Tensor
+
+    def __init__(self, size: int, classes: int) -> None:
+        super().__init__()
+        dtype = torch.float32 if 4 * size * classes <= HALF_ABOVE else torch.float16
+        self.register_buffer("predictions", torch.zeros(size, classes, dtype=dtype))
+        self.register_buffer("written", torch.zeros(size, dtype=torch.bool))
+        self.register_buffer("total", torch.zeros(classes, dtype=torch.float64))
+
+    def write(self, index: Tensor, predictions: Tensor) -> None:
+        """Replace rows `index` (B,) by `predictions` (B, C); of an index twice in one write, the first counts."""
+        rows = self.predictions
+        check_matrix("predictions", predictions, None, rows.shape[1], f"this memory holds {rows.shape[1]} classes")
+        check_vector("index", index, predictions.shape[0])
+        check_range("index", index.tolist(), rows.shape[0], "rows in this memory")
+        index = index.to(rows.device)
+        index, where = torch.unique(index, return_inverse=True)
+        first = where.new_full(index.shape, where.shape[0])
+        first = first.scatter_reduce(0, where, torch.arange(where.shape[0], device=where.device), "amin")
+        new = predictions.detach().to(rows).index_select(0, first)
+        self.total += new.double().sum(0) - rows.index_select(0, index).double().sum(0)
+        rows.index_copy_(0, index, new)
+        self.written[index] = True
+
+    def mean(self) -> Tensor:
+        """A (C,), of the rows written so far; at least one."""
+        return (self.total / self.written.sum().clamp_min(1)).float()

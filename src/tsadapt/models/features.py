@@ -144,6 +144,8 @@ def _write(path: Path, part: _Part) -> None:
 
 def _read(path: Path, span: range, images: Images) -> _Part | None:
     """A part of the cache; None if it is not there, or damaged, or if an image of it can be read now after all."""
+    if not path.is_file():  # nothing, or a pipe, at which reading would wait for ever
+        return None
     try:
         with np.load(path, allow_pickle=False) as arrays:
             bad = zip(arrays["bad_rows"].tolist(), arrays["reasons"].tolist(), strict=True)

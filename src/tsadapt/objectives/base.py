@@ -67,6 +67,7 @@ class Head:
 class Outputs:
     """What a step knows: both views (the target's only if something asked for it), the heads, progress = t/T.
 
+    `extracted` are the features as they left the extractor: every gradient that reaches it passes through them.
     `classify` gives the logits of every head for features (B, K) of a term's own making. `statistics` finds the shared
     statistics that a term asked for, by domain, estimator and head. `generator` gives the random numbers of this
     forward pass, a function of the seed and the step.
@@ -76,6 +77,7 @@ class Outputs:
     target: View | None
     heads: tuple[Head, ...]
     progress: float
+    extracted: tuple[Tensor, ...]
     classify: Callable[[Tensor], tuple[Tensor, ...]]
     statistics: Callable[[Domain, Estimator, int], ClassStatistics]
     generator: Callable[[], torch.Generator]
@@ -97,7 +99,8 @@ class Context:
     """What a term is made for.
 
     K features (`dim`), those of each head (`head_dims`), C classes and their names, the rows of both domains, the share
-    of each class among the source's labels (C,), the steps of the run, and the width of a discriminator.
+    of each class among the source's labels (C,), the steps of the run, the rows of both domains in a batch, and the
+    width of a discriminator.
     """
 
     dim: int
@@ -106,6 +109,7 @@ class Context:
     sizes: tuple[int, int]
     source_share: Tensor
     steps: int
+    batch_sizes: tuple[int, int]
     discriminator_width: int
 
 
@@ -225,12 +229,15 @@ class Method(Term):
     """What brings the two domains together: named terms beside any source term and any target terms.
 
     `terms` are their names, `heads` how many heads the network has, and `phases` the names of an alternating method's
-    optimizers.
+    optimizers. `separate_bn` says whether the two domains are normalised apart where a run does not say, and
+    `target_statistics` whether the trained network is normalised by the target (`models.normalisation`).
     """
 
     terms: ClassVar[tuple[str, ...]] = ()
     heads: ClassVar[int] = 1
     phases: ClassVar[tuple[str, ...]] = ()
+    separate_bn: ClassVar[bool] = False
+    target_statistics: ClassVar[bool] = False
 
     def losses(self, out: Outputs) -> dict[str, Tensor]:
         """The method's terms, each ready to be summed."""

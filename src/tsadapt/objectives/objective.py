@@ -29,6 +29,7 @@ from tsadapt.settings import Setting
 
 __all__ = [
     "Objective",
+    "adapts",
     "all_settings",
     "check_objective",
     "full_settings",
@@ -76,6 +77,11 @@ def term_classes(config: RunConfig) -> dict[str, type[Term]]:
             raise UserError(f"Two terms of the objective are called {name!r}: their settings cannot be told apart.")
         found[name] = cls
     return found
+
+
+def adapts(config: RunConfig) -> bool:
+    """Whether a run trains on the target."""
+    return any(cls.needs_target for cls in term_classes(config).values())
 
 
 def _in_order(config: RunConfig) -> list[tuple[str, type[Term]]]:

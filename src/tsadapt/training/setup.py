@@ -17,17 +17,28 @@ from tsadapt.data.transforms import Framing, evaluation_transform, training_tran
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
 from tsadapt.models.backbones import make_backbone
-from tsadapt.models.networks import NETWORKS, TRAINED_BACKBONE, Architecture, build, network_for
+from tsadapt.models.networks import (
+    NETWORKS,
+    TRAINED_BACKBONE,
+    TRAINED_LENGTH,
+    Architecture,
+    Length,
+    build,
+    network_for,
+)
 from tsadapt.models.preprocessing import Preprocessing, Reader
 from tsadapt.objectives.base import METHODS
-from tsadapt.objectives.objective import check_objective, term_classes, with_settings
+from tsadapt.objectives.objective import adapts, check_objective, term_classes, with_settings
 from tsadapt.training.runtime import pick_device
 from tsadapt.training.trainer import Trainer
 
-__all__ = ["Task", "check_choices", "make_task", "make_trainer", "one_spelling"]
+__all__ = ["Task", "check_choices", "make_task", "make_trainer", "one_spelling", "with_length"]
 
 DEFAULT_BACKBONE = "resnet50"
 """The paper's for photographs."""
+
+MOST_ROWS, MOST_PASSES = 10_000, 1_000
+"""A batch may have this many rows, or this many passes over its domain: more is a slip, and would take for ever."""
 
 Tell = Callable[[str], object]
 
@@ -88,6 +99,7 @@ def make_task(
     target = _without_foreign_labels(target, classes)
     config, preprocessing = _choose_backbone(config, source.train, target.train, tell)
     config = _choose_network(config, source.train, target.train, preprocessing)
+    config = with_defaults(config, separate_bn=METHODS[config.method].separate_bn)
     inputs = preprocessing.backbone.dim if preprocessing is not None else _width(source.train)
     heads = METHODS[config.method].heads
     architecture = Architecture(str(config.network), len(classes), inputs, config.bottleneck, heads)
@@ -95,6 +107,8 @@ def make_task(
     source, target = (_prepare(dataset, reader, tell) for dataset in (source, target))
     target = _draw_target(config, target)
     source, held = _hold_out(config, source)
+    trained = preprocessing is not None and not preprocessing.frozen
+    config = with_length(config, source.train, target.train, len(classes), TRAINED_LENGTH if trained else None)
     return Task(config, source, target, classes, architecture, preprocessing, held)
 
 
@@ -203,7 +217,23 @@ def _choose_network(
     config = with_defaults(config, target_batch_size=config.batch_size)
     if min(config.batch_size or 0, config.target_batch_size or 0) < 2:
         raise UserError("Batch normalisation needs more than one row: expected a batch size of at least 2.")
+    for size, domain in ((config.batch_size or 0, source), (config.target_batch_size or 0, target)):
+        if size > max(MOST_PASSES * len(domain), MOST_ROWS):
+            raise UserError(f"A batch of {size:,} rows is too large for {domain.name}, which has {len(domain):,}.")
     return config
+
+
+def with_length(
+    config: RunConfig, source: Domain, target: Domain, classes: int, length: Length | None = None
+) -> RunConfig:
+    """Steps that suit the rows, the classes, and whether the target is trained on, unless they are given.
+
+    `length` is the rule; None takes the network's.
+    """
+    length = length or NETWORKS[str(config.network)].length
+    batch_s, batch_t = config.batch_size or 1, config.target_batch_size or 1
+    rows, batch = (max(len(source), len(target)), min(batch_s, batch_t)) if adapts(config) else (len(source), batch_s)
+    return with_defaults(config, steps=length.steps(rows, classes, batch, adapts(config)))
 
 
 def _width(domain: Domain) -> int:

@@ -9,7 +9,6 @@ Everything random is a function of (seed, step), so the state is tensors and the
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from tsadapt.data.loader import PairedBatches, mixed, paired_streams, seeded
 from tsadapt.data.types import Batch, Domain
 from tsadapt.models.classifier import Classifier, HeadOutput
 from tsadapt.models.networks import NETWORKS
+from tsadapt.models.normalisation import batch_statistics
 from tsadapt.objectives.base import Context, Head, Outputs, View
 from tsadapt.objectives.objective import Objective
 from tsadapt.selection.density import batch_a_distance
@@ -62,6 +62,8 @@ class Trainer:
         self.extractor = nn.ModuleList([model.backbone, model.bottleneck])
         self.heads = nn.ModuleList([model.branches, model.heads])
         self.with_target = self.objective.needs_target
+        method = self.objective.method
+        self.separate_bn = method.separate_bn if config.separate_bn is None else config.separate_bn
         batch_sizes = (config.batch_size or 1, config.target_batch_size or 1)
         streams = paired_streams(source, target, batch_sizes, config.seed)
         self.batches: PairedBatches | ImageBatches = (
@@ -102,12 +104,12 @@ class Trainer:
         return {**iteration.values, **self._described(iteration)} if describe else iteration.values
 
     def forward(self, batch: Batch, progress: float) -> tuple[Outputs, list[Tensor]]:
-        """Both domains through the network, jointly, so that they share batch normalisation, unless told otherwise.
+        """Both domains through the network: jointly, sharing batch normalisation, or one by one (`separate_bn`).
 
         Also the features as they left the network, which all gradients pass through.
         """
         x = [part.to(self.device) for part in (batch.x_s, batch.x_t) if part is not None]
-        joint = len(x) == 2 and not self.config.separate_bn
+        joint = len(x) == 2 and not self.separate_bn
         with autocast(self.device, self.config.precision):
             features = [self.model.features(part) for part in ([torch.cat(x)] if joint else x)]
             heads = [self.model.classify(f) for f in features]
@@ -125,7 +127,8 @@ class Trainer:
         )
         generator = cache(lambda: seeded(self.config.seed, 4, self.at))
         both = (source[0], None if target is None else target[0])
-        return Outputs(*both, linear, progress, self._classify, self.statistics.of, generator), features
+        out = Outputs(*both, linear, progress, tuple(features), self._classify, self.statistics.of, generator)
+        return out, features
 
     def _views(self, features: Tensor, heads: list[HeadOutput], index: Tensor, labels: Tensor | None) -> list[View]:
         """One domain's view with the combined logits, then that of each head; in float32."""
@@ -168,24 +171,10 @@ class Trainer:
         the features unnormalised), and its running averages are put back; dropout is off.
         """
         if self.statistics.memories:
-            with self.batch_statistics():
+            with batch_statistics(self.model):
                 for batch in self.batches.all_rows():
                     self.unreadable |= batch.unreadable
                     self.statistics.observe(self.forward(batch, progress=0.0)[0], filling=True)
-
-    @contextmanager
-    def batch_statistics(self) -> Iterator[None]:
-        """Dropout off, batch normalisation by the batch; its running averages are put back at the end."""
-        self.model.eval()
-        normalisations = [m for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-        before = [{k: v.clone() for k, v in m.state_dict().items()} for m in normalisations]
-        for m in normalisations:
-            m.train()
-        try:
-            yield
-        finally:
-            for m, state in zip(normalisations, before, strict=True):
-                m.load_state_dict(state)
 
     def _optimizer(self) -> torch.optim.SGD:
         config, lr = self.config, self.config.lr or 0.0
@@ -292,5 +281,6 @@ def _context(config: RunConfig, model: Classifier, source: Domain, target: Domai
         sizes=(len(source), len(target)),
         source_share=share / share.sum(),
         steps=config.steps or 0,
+        batch_sizes=(config.batch_size or 0, config.target_batch_size or 0),
         discriminator_width=width,
     )

@@ -65,10 +65,14 @@ class Adversarial(Method):
 class DANN(Adversarial):
     """Domain-adversarial training: a discriminator on the features, its gradient reversed.
 
-    L_d = −½ mean log D(f_s) − ½ mean log(1 − D(f_t))
+        L_d = −½ mean log D(f_s) − ½ mean log(1 − D(f_t))
+
+    The domains are normalised apart: normalised together, they keep the difference of their means and variances, by
+    which this discriminator tells them with ease, and the features lose their classes in getting rid of it.
     """
 
     paper = "Ganin et al., JMLR 2016"
+    separate_bn = True
 
     def mapped(self, out: Outputs) -> Tensor:
         """The features."""

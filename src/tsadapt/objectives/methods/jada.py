@@ -1,10 +1,9 @@
 """JADA: two classifiers that disagree where the target is far from the source, and a domain discriminator."""
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tsadapt.core import reverse_gradient
+from tsadapt.core import reverse_at
 from tsadapt.objectives.base import METHODS, Outputs
 from tsadapt.objectives.methods.dann import DANN
 
@@ -17,7 +16,7 @@ class JADA(DANN):
 
         L_dis = −mean |softmax C_1(GRL(f_t)) − softmax C_2(GRL(f_t))|,   over B·C entries
 
-    The heads raise the disagreement, the features lower it, all in one backward pass.
+    The heads raise the disagreement, the features lower it, in one pass through the network.
     """
 
     paper = "Li et al., ACM MM 2019"
@@ -26,9 +25,6 @@ class JADA(DANN):
 
     def losses(self, out: Outputs) -> dict[str, Tensor]:
         """DANN's term and the disagreement of the heads."""
-        source, target = out.both()
-        reversed_t = reverse_gradient(target.features, self.alpha(out))
-        # Both domains go through the heads, so that their batch normalisation sees what it sees elsewhere.
-        logits = out.classify(torch.cat([source.features.detach(), reversed_t]))
-        p_1, p_2 = (F.softmax(z[len(source.index) :].float(), dim=1) for z in logits)
-        return {**super().losses(out), "disagreement": -(p_1 - p_2).abs().mean()}
+        p_1, p_2 = (F.softmax(head.target.logits, dim=1) for head in out.heads if head.target is not None)
+        disagreement = reverse_at(-(p_1 - p_2).abs().mean(), out.extracted, self.alpha(out))
+        return {**super().losses(out), "disagreement": disagreement}

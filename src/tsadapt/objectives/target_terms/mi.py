@@ -3,12 +3,12 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from tsadapt.core import mutual_information_loss
+from tsadapt.core import PredictionMemory, mutual_information_loss
 from tsadapt.errors import UserError, few
 from tsadapt.objectives.base import TARGET_TERMS, Context, Outputs, TargetTerm
 from tsadapt.settings import setting
@@ -33,11 +33,22 @@ class MutualInformation(TargetTerm):
         "uniform", "Target class shares for MI: uniform, source, or a JSON file {class: share}.", metavar="FILE"
     )
 
+    marginal: Literal["auto", "batch", "memory"] = setting(
+        "auto",
+        "Mean prediction in MI: of the batch, of a memory of all target rows, or the memory if classes outnumber half"
+        " a batch.",
+    )
+
     prior: Tensor | None
+    memory: PredictionMemory | None
 
     def __init__(self, context: Context, **settings: Any) -> None:
         super().__init__(context, **settings)
         self.register_buffer("prior", self._prior(), persistent=False)
+        # Among fewer rows than twice the classes, most classes are missing whatever the network predicts.
+        few_rows = 2 * len(context.classes) > context.batch_sizes[1]
+        remembers = self.marginal == "memory" or (self.marginal == "auto" and few_rows)
+        self.memory = PredictionMemory(context.sizes[1], len(context.classes)) if remembers else None
 
     @classmethod
     def resolved(cls, settings: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +74,11 @@ class MutualInformation(TargetTerm):
 
     def forward(self, out: Outputs) -> Tensor:
         """β·L_MI of the target batch."""
-        return self.beta * mutual_information_loss(_averaged_logits(out), self.prior)
+        logits, marginal = _averaged_logits(out), None
+        if self.memory is not None:
+            self.memory.write(out.both()[1].index, logits.detach().softmax(1))
+            marginal = self.memory.mean()
+        return self.beta * mutual_information_loss(logits, self.prior, marginal)
 
     def notes(self) -> list[str]:
         """Whether the source's classes are far from the equal shares that MI favours."""

@@ -1,0 +1,57 @@
+"""Adaptive batch normalisation: the statistics of another domain in a trained network (Li et al., 2016: AdaBN)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["batch_statistics", "normalisations", "normalise_by"]
+
+
+def normalisations(network: nn.Module) -> list[nn.Module]:
+    """The batch normalisations of a network."""
+    return [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+
+@contextmanager
+def batch_statistics(network: nn.Module) -> Iterator[None]:
+    """Dropout off, batch normalisation by the batch; its running averages are put back at the end."""
+    network.eval()
+    found = normalisations(network)
+    before = [{k: v.clone() for k, v in m.state_dict().items()} for m in found]
+    for m in found:
+        m.train()
+    try:
+        yield
+    finally:
+        for m, state in zip(found, before, strict=True):
+            m.load_state_dict(state)
+
+
+@torch.no_grad()
+def normalise_by(network: nn.Module, one_pass: Callable[[], object]) -> None:
+    """Replace the running averages of batch normalisation by the averages over the batches of one pass over a domain.
+
+    `one_pass` sends every batch of the domain through the network, which is in evaluation mode but for batch
+    normalisation: each layer takes the statistics of its batch, as in training.
+
+    >>> network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval()
+    >>> x = 5 + torch.randn(64, 2)
+    >>> normalise_by(network, lambda: network(x))
+    >>> bool(network(x).mean().abs() < 1e-5), network.training
+    (True, False)
+    """
+    network.eval()
+    found = [m for m in normalisations(network) if isinstance(getattr(m, "running_mean", None), Tensor)]
+    momentum = [m.momentum for m in found]
+    for m in found:
+        m.reset_running_stats()  # type: ignore[operator]
+        m.momentum = None  # type: ignore[assignment]  # the plain average of all batches
+        m.train()
+    try:
+        one_pass()
+    finally:
+        for m, before in zip(found, momentum, strict=True):
+            m.momentum = before
+            m.eval()
