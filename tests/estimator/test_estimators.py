@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from tests.configs import run_config
 
 from tsadapt import DomainAdaptationClassifier, TSAClassifier, ValidatorScorer
-from tsadapt.estimator import NoTargetWarning, SourceOnlyWarning
+from tsadapt.estimator import ConstantFeaturesWarning, NoTargetWarning, SourceOnlyWarning
 from tsadapt.runs.fit import train_run
 from tsadapt.runs.folder import RunFolder
 from tsadapt.selection.predictions import Predictions, softmax
@@ -292,3 +292,14 @@ def test_a_held_out_class_that_was_not_trained_is_left_out():
     domain = np.concatenate([np.repeat([-2, 1], 40), np.ones(20)])
     scorer = ValidatorScorer("source-accuracy")
     assert scorer(clf, rows, labels, sample_domain=domain) == scorer(clf, x, y, sample_domain=domain[:80])
+
+
+def test_constant_features_are_warned_of_once(task):
+    x_s, y, x_t = task
+    x_s = np.hstack([np.ones((120, 1)), x_s[:, 1:]])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        small(steps=2, fallback="source").fit(x_s, y, X_target=x_t)
+    ours = [str(one.message) for one in caught if one.category is ConstantFeaturesWarning]
+    assert len(ours) == 1
+    assert "the source has 1 of 6." in ours[0]

@@ -2,8 +2,11 @@ import numpy as np
 import pytest
 
 from tsadapt.data.arrays import from_arrays
+from tsadapt.runs import evaluate
 from tsadapt.runs.evaluate import Predicted, calibration_error, score
+from tsadapt.selection import logits as parts
 from tsadapt.selection.density import proxy_a_distance
+from tsadapt.selection.logits import FactoredLogits
 
 
 def test_scores_by_hand():
@@ -17,6 +20,25 @@ def test_scores_by_hand():
     assert said["predicted_share"] == {"a": 0.75, "b": 0.25}
     confidence = 1 / (1 + np.exp(-2))
     assert said["calibration_error"] == pytest.approx(abs(confidence - 0.75))
+
+
+def test_many_classes_are_scored_in_blocks_and_only_pairs_that_occur_are_counted(monkeypatch):
+    rng = np.random.default_rng(0)
+    f, w, b = (rng.normal(size=shape).astype(np.float32) for shape in ((40, 3), (6, 3), (6,)))
+    domain, rows = from_arrays("d", np.zeros((40, 1)), rng.integers(0, 7, 40)), [*range(40)]  # one class is unknown
+    classes = tuple("012345")
+    whole = score(Predicted(f, f @ w.T + b, rows, {}), domain, classes)
+    monkeypatch.setattr(evaluate, "MOST_CLASSES", 5)
+    monkeypatch.setattr(parts, "BLOCK_CELLS", 50)
+    some = score(Predicted(f, FactoredLogits(f, w, b), rows, {}), domain, classes)
+    table = np.zeros((6, 6), dtype=int)
+    for true, predicted, count in some["confusion"]:
+        assert count > 0
+        table[true, predicted] = count
+    assert table.tolist() == whole.pop("confusion")
+    del some["confusion"]
+    assert some.pop("calibration_error") == pytest.approx(whole.pop("calibration_error"))
+    assert some == whole
 
 
 def test_calibration_limits():

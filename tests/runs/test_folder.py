@@ -4,6 +4,7 @@ import ast
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,6 +22,7 @@ FILES = [
     "config.toml",
     "manifest.json",
     "metrics.json",
+    "confusion.safetensors",
     "records.jsonl",
     "memory.safetensors",
     "model.json",
@@ -104,3 +106,26 @@ def test_a_damaged_backbone_in_the_cache_is_written_anew(frozen, tmp_path):
     train_run(changed(frozen, lr=0.02), tmp_path / "b", quiet=True)
     a, b = (load_file(RunFolder(tmp_path / name).model.backbone) for name in "ab")
     assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_confusion_matrices_of_many_classes_have_a_file_of_their_own(config, monkeypatch):
+    run, small = train_run(config, Path("small"), quiet=True)
+    monkeypatch.setattr("tsadapt.runs.evaluate.MOST_CLASSES", 2)
+    run, metrics = train_run(changed(config, candidates=2), Path("run"), quiet=True)
+    folder = RunFolder(run)
+    assert metrics == folder.metrics
+    for part in ("source", "target"):
+        table = np.array(small["last"][part]["confusion"])
+        assert metrics["last"][part]["confusion"] == {"file": "confusion.safetensors", "key": f"last.{part}.confusion"}
+        for found in (folder.confusion(metrics["last"][part]), RunFolder(Path("small")).confusion(small["last"][part])):
+            assert found.dtype == np.int64
+            again = np.zeros_like(table)
+            again[found[:, 0], found[:, 1]] = found[:, 2]
+            assert again.tolist() == table.tolist()
+    assert folder.confusion(metrics["selected"]["target"])[:, 2].sum() == 120
+    (run / "confusion.safetensors").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"confusion\.safetensors cannot be read"):
+        folder.confusion(metrics["last"]["target"])
+    monkeypatch.setattr("tsadapt.runs.evaluate.MOST_CLASSES", 500)
+    train_run(config, Path("run"), quiet=True, overwrite=True)
+    assert not (run / "confusion.safetensors").exists()

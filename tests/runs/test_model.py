@@ -17,8 +17,11 @@ from tests.tasks import runs_in
 
 import tsadapt
 from tsadapt.cli import main
+from tsadapt.data.in_memory import as_dataset
+from tsadapt.data.types import Dataset
 from tsadapt.errors import UserError
 from tsadapt.runs.fit import train_run
+from tsadapt.selection.logits import FactoredLogits
 
 KNOWN = {
     "tsa": True,
@@ -230,3 +233,37 @@ def test_a_loaded_model_is_moved_whole(model, here, monkeypatch):
     Path("run").rename("moved")
     Path("source.npz").unlink()
     assert np.array_equal(tsadapt.load("moved").predict_proba("target.npz"), expected)
+
+
+@pytest.mark.parametrize("method", ["source-only", "jada"])
+def test_logits_too_many_for_a_table_are_kept_as_factors(config, monkeypatch, method):
+    """One head and two: the same metrics, choice and predictions."""
+    config = changed(config, method=method, holdout=0.2, candidates=2)
+    _, whole = train_run(config, Path("whole"), quiet=True)
+    _, shares = by_command("whole", "target.npz")
+    monkeypatch.setattr("tsadapt.runs.model.MOST_CELLS", 0)
+    monkeypatch.setattr("tsadapt.selection.logits.BLOCK_CELLS", 100)
+    _, factored = train_run(config, Path("factored"), quiet=True)
+    model = tsadapt.load("factored")
+    assert isinstance(model.outputs("target.npz").logits, FactoredLogits)
+    assert np.allclose(model.predict_proba("target.npz"), shares, atol=1e-5)
+    assert np.allclose(by_command("factored", "target.npz")[1], shares, atol=1e-5)
+    for part in ("source", "target"):
+        found, expected = factored["last"][part], whole["last"][part]
+        assert found.pop("calibration_error") == pytest.approx(expected.pop("calibration_error"), abs=1e-6)
+        assert found == expected
+    assert factored["selected"]["step"] == whole["selected"]["step"]
+    assert factored["oracle"] == whole["oracle"]
+
+
+def test_candidates_on_a_test_split_are_kept_as_factors(here, monkeypatch):
+    monkeypatch.setattr("tsadapt.runs.model.MOST_CELLS", 0)
+    settings = {"candidates": 2, "steps": 4, "batch_size": 16, "quiet": True}
+    with np.load("target.npz") as target:
+        x, y = target["x"], target["y"]
+    split = Dataset(as_dataset((x[:80], y[:80])).train, as_dataset((x[80:], y[80:])).train)
+    source = np.load("source.npz")
+    model = tsadapt.fit((source["x"], source["y"]), split, out="run", **settings)
+    assert model.metrics["selected"]["target"]["rows"] == 40
+    last = model.metrics["last"]["target"]["accuracy"]
+    assert model.metrics["oracle"]["by_step"]["4"] == last

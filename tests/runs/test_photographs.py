@@ -252,3 +252,76 @@ def test_doctor_lists_and_exit_status(frozen, capsys):
     assert main(["doctor", "labelled", "--workers", "-1"]) == 2
     assert main(["list", "backbones", "mobilenetv2"]) == 0
     assert "mobilenetv2_100" in capsys.readouterr().out.split()
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_target_images_dealt_to_other_class_folders_change_no_bit(frozen, freeze):
+    names = sorted(os.listdir("new"))
+    for k, folder in enumerate(("true", "dealt")):
+        for i, name in enumerate(names):
+            home = Path(folder, CLASSES[(int(name[0]) + k * i) % 3])
+            home.mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path("new", name), home)
+    targets = ("new", "true", "dealt")
+    runs = [train_run(changed(frozen, target=t, freeze_backbone=freeze), Path(f"run-{t}"), quiet=True) for t in targets]
+    assert len({weights(out) for out, _ in runs}) == 1
+    confusions = [metrics["last"]["target"]["accuracy"] for _, metrics in runs[1:]]
+    assert confusions[0] != confusions[1]
+
+
+ESCAPE = "\x1b]0;title\x07\r"
+
+
+def test_names_that_would_move_the_cursor_are_shown_escaped(frozen, capfd):
+    os.rename("labelled/ant", f"labelled/=ant{ESCAPE}")
+    os.rename("new/0-00.png", f"new/-{ESCAPE}\n.png")
+    Path(f"new/{ESCAPE}.txt").touch()
+    truncate(Path("new/1-03.png"))
+    os.rename("new/1-03.png", f"new/bad{ESCAPE}.png")
+    shutil.copytree("labelled", f"other{ESCAPE}")
+    assert main(["doctor", "labelled", "new"]) == 1
+    assert main(["fit", "labelled", "new", *SEE, *QUICK, "--out", "run"]) == 0
+    assert main(["evaluate", "run", f"other{ESCAPE}"]) == 0
+    assert main(["features", f"new/bad{ESCAPE}.png", "--out", "f.npz", *SEE]) == 2
+    assert main(["fit", "labelled", f"nowhere{ESCAPE}", "--out", "r"]) == 2
+    captured = capfd.readouterr()
+    assert not {c for c in captured.out + captured.err if not c.isprintable()} - {"\n"}
+    assert "bad\\x1b]0;title\\x07\\r.png (image file is truncated" in captured.out
+    assert "=ant\\x1b]0;title\\x07\\r" in captured.out
+    assert main(["predict", "run", "new", "--out", "p.csv"]) == 0
+    text = Path("p.csv").read_bytes().decode()
+    assert "\r" not in text
+    rows = [*csv.DictReader(text.splitlines(keepends=True))]
+    assert len(rows) == 24
+    assert f"'-{ESCAPE}\n.png".replace("\r", "\\r") in {row["row"] for row in rows}
+    assert {row["class"] for row in rows} <= {f"'=ant{ESCAPE[:-1]}\\r", "bee", "cow", ""}
+
+
+def test_the_lists_of_doctor_give_back_any_file_name(frozen, capsys):
+    os.rename("labelled/cow", 'labelled/a "cow".png\n')
+    for old, new in (("0-00", "two\nlines"), ("0-01", " \udcff"), ("0-02", "# x.jpg 3"), ("0-03", '"')):
+        os.rename(f"new/{old}.png", f"new/{new}.png")
+    truncate(Path("new/1-03.png"))
+    assert main(["doctor", "labelled", "new", "--fix-list", "mended", "--out", "d.json"]) == 1
+    for role, folder in (("source", "labelled"), ("target", "new")):
+        listed, whole = open_dataset(f"mended/{role}.txt").train, open_dataset(folder).train
+        assert listed.x.paths != whole.x.paths
+        files = [os.path.realpath(path) for path in listed.x.paths]
+        assert files == [path for path in whole.x.paths if not path.endswith("1-03.png")]
+        assert (listed.notes, listed.classes) == ((), whole.classes)
+
+
+def test_what_is_no_file_is_named_and_never_opened(frozen, capsys):
+    os.mkfifo("new/pipe.png")
+    os.mkfifo("pipe.png")
+    os.mkfifo("pipe.csv")
+    Path("circle.npz").symlink_to("circle.npz")
+    assert main(["fit", "labelled", "new", *SEE, *QUICK, "--out", "run"]) == 0
+    assert "note: new: ignored 1 path without a readable file: pipe.png (a pipe)." in capsys.readouterr().err
+    for given, what in (("pipe.png", "a pipe"), ("pipe.csv", "a pipe"), ("circle.npz", "a link in a circle")):
+        assert main(["fit", "labelled", given, "--out", "r"]) == 2
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == 1
+        assert said[0].startswith(f"tsadapt: {given} is {what}. Expected one of: ")
+        assert main(["doctor", "labelled", given]) == 1
+        assert f"error: {given} is {what}." in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from tsadapt.estimator.domains import split_domains
 from tsadapt.estimator.estimators import (
+    ConstantFeaturesWarning,
     DomainAdaptationClassifier,
     NoTargetWarning,
     SourceOnlyWarning,
@@ -12,6 +13,7 @@ from tsadapt.estimator.scorer import ValidatorScorer
 
 __all__ = [
     "AdaptationPipeline",
+    "ConstantFeaturesWarning",
     "DomainAdaptationClassifier",
     "NoTargetWarning",
     "SourceOnlyWarning",

@@ -6,6 +6,7 @@ clf.predict(X_target)
 
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Literal, Self
@@ -20,6 +21,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from tsadapt.config import RUN_SETTINGS, RunConfig
 from tsadapt.data.arrays import vectors
+from tsadapt.data.doctor import constant_features
 from tsadapt.data.loader import mixed
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError
@@ -34,13 +36,24 @@ from tsadapt.runs.candidates import mixtures
 from tsadapt.runs.model import TrainedModel
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import VOTERS, choose
+from tsadapt.training.setup import with_length
 from tsadapt.training.trainer import NotFiniteError, Trainer
 
-__all__ = ["DomainAdaptationClassifier", "NoTargetWarning", "SourceOnlyWarning", "TSAClassifier"]
+__all__ = [
+    "ConstantFeaturesWarning",
+    "DomainAdaptationClassifier",
+    "NoTargetWarning",
+    "SourceOnlyWarning",
+    "TSAClassifier",
+]
 
 ROWS_AT_ONCE = 4096
 MOST_SOURCE_ROWS = 2000
 """Source rows whose features are kept, for validators that compare domains."""
+
+
+class ConstantFeaturesWarning(UserWarning):
+    """Some features are constant, or nearly so."""
 
 
 class NoTargetWarning(UserWarning):
@@ -54,7 +67,8 @@ class SourceOnlyWarning(UserWarning):
 class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier of vectors that is adapted from a labelled source to an unlabelled target, by any method.
 
-    Network: standardise (by the source) → `bottleneck` features (Linear – BN – ReLU; None: none) → linear head.
+    Network: standardise (by the source) → `bottleneck` features (Linear – BN – ReLU; None: none) → linear head. `steps`
+    None takes as many as suit the rows, the classes and the objective; `n_iter_` says how many these were.
 
     Give both domains at once, `fit(X, y, sample_domain=d)` with d > 0 for rows of the source and d < 0 for rows of the
     target, whose labels are never read; or apart, `fit(X_source, y_source, X_target=X_target)`. Without a target it is
@@ -82,7 +96,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         "term_settings": [dict, None],
         "term_weight": [dict, None],
         "bottleneck": [Interval(Integral, 1, None, closed="left"), None],
-        "steps": [Interval(Integral, 1, None, closed="left")],
+        "steps": [Interval(Integral, 1, None, closed="left"), None],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
@@ -105,7 +119,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         term_settings: Mapping[str, Any] | None = None,
         term_weight: Mapping[str, float] | None = None,
         bottleneck: int | None = 256,
-        steps: int = 1000,
+        steps: int | None = None,
         batch_size: int = 64,
         lr: float = 0.01,
         weight_decay: float = 1e-3,
@@ -156,8 +170,11 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
             "the source", _tensor(x_s), torch.from_numpy(codes.astype(np.int64)), tuple(map(str, self.classes_))
         )
         target = Domain("the target", source.tensor[:1] if x_t is None else _tensor(x_t))
+        constant = constant_features(source, target if adapt else None)
+        if constant is not None:
+            warnings.warn(constant, ConstantFeaturesWarning, stacklevel=2)
         try:
-            model = self._train(source, target, seed, adapt)
+            model, steps = self._train(source, target, seed, adapt)
             self.report_: dict[str, Any] = {
                 "used": "adapted" if adapt else "source-only",
                 "why": "no comparison was asked for",
@@ -171,7 +188,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         rows = _some_rows(len(source), seed)
         self.source_features_ = self._forward(source.tensor[rows].double().numpy())[0].astype(np.float32)
         self._n_features_out = self.model_.network.dim
-        self.n_iter_ = self.steps
+        self.n_iter_ = steps
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -193,6 +210,18 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         """The features that go into the linear head."""
         check_is_fitted(self)
         return self._forward(validate_data(self, X, reset=False, dtype=np.float64))[0]
+
+    def adapt_bn(self, X: Any) -> Self:
+        """A copy normalised by the rows of a new target, without training (AdaBN); `self` stays as it is."""
+        check_is_fitted(self)
+        x = validate_data(self, X, reset=False, dtype=np.float64)
+        adapted = copy(self)
+        adapted.model_ = replace(self.model_, network=deepcopy(self.model_.network))
+        try:
+            adapted.model_.normalise_by(Domain("the rows", torch.from_numpy(np.ascontiguousarray(x))))
+        except UserError as error:
+            raise ValueError(str(error)) from error
+        return adapted
 
     def _logits(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -245,8 +274,12 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         check_objective(config)
         return config
 
-    def _train(self, source: Domain, target: Domain, seed: int, adapt: bool, fresh: bool = False) -> TrainedModel:
-        config, classes = self._config(seed, adapt), source.classes or ()
+    def _train(
+        self, source: Domain, target: Domain, seed: int, adapt: bool, fresh: bool = False
+    ) -> tuple[TrainedModel, int]:
+        """The trained model, and the steps that it took."""
+        classes = source.classes or ()
+        config = with_length(self._config(seed, adapt), source, target, len(classes))
         heads = METHODS[config.method].heads
         inputs = source.tensor.shape[1]
         architecture = Architecture(str(config.network), len(classes), inputs, config.bottleneck, heads)
@@ -260,10 +293,13 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
                 self._continue(network)
             trainer = Trainer(config, network, source, target)
             trainer.fill_memory()
-            with StepProgress(self.steps, quiet=not self.verbose) as progress:
+            with StepProgress(trainer.steps, quiet=not self.verbose) as progress:
                 for logged in trainer.loop(log_every=50 if self.verbose else None):
                     progress.advance(trainer.at, logged)
-        return TrainedModel(network.cpu().eval(), classes, architecture, rows_at_once=ROWS_AT_ONCE)
+        model = TrainedModel(network.cpu().eval(), classes, architecture, rows_at_once=ROWS_AT_ONCE)
+        if trainer.objective.method.target_statistics:
+            model.normalise_by(target)
+        return model, trainer.steps
 
     def _continue(self, model: Classifier) -> None:
         """Start from the last fit's weights, if they are of the same shapes."""
@@ -275,7 +311,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
 
     def _compared(self, adapted: TrainedModel, source: Domain, target: Domain, seed: int) -> TrainedModel:
         """The adapted network, or source-only if the consensus of validators keeps that."""
-        plain = self._train(source, target, seed, adapt=False, fresh=True)  # a reference, whatever was before
+        plain, _ = self._train(source, target, seed, adapt=False, fresh=True)  # a reference, whatever was before
         rows = _some_rows(len(source), seed)
         choice = choose([_predictions(model, source.keep(rows), target) for model in (plain, adapted)], reference=0)
         ranks = {name: choice.ranks[name] for name in VOTERS if not np.isnan(choice.scores[name]).any()}
@@ -301,7 +337,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
     def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Features and logits of rows, in float64."""
         predicted = self.model_.forward(Domain("the rows", torch.from_numpy(np.ascontiguousarray(x))))
-        return predicted.features, predicted.logits
+        return predicted.features, np.asarray(predicted.logits)
 
     def _weights(self) -> np.ndarray:
         return _head_weights(self.model_)
@@ -325,7 +361,7 @@ class TSAClassifier(DomainAdaptationClassifier):
         term_settings: Mapping[str, Any] | None = None,
         term_weight: Mapping[str, float] | None = None,
         bottleneck: int | None = 256,
-        steps: int = 1000,
+        steps: int | None = None,
         batch_size: int = 64,
         lr: float = 0.01,
         weight_decay: float = 1e-3,

@@ -1,5 +1,7 @@
 """The candidates of a run: predictions at chosen steps, kept for validators, which see no target label."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +16,11 @@ from tsadapt.data.transforms import evaluation_transform
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError
 from tsadapt.files import write_atomically
+from tsadapt.models.normalisation import batch_statistics
 from tsadapt.runs.folder import RunFolder
 from tsadapt.runs.model import IMAGES_AT_ONCE, ROWS_AT_ONCE, Predicted, TrainedModel
 from tsadapt.runs.records import Records
+from tsadapt.selection.logits import FactoredLogits, Logits
 from tsadapt.selection.mixval import mix
 from tsadapt.selection.predictions import Mixed, Predictions
 from tsadapt.selection.select import choose
@@ -65,6 +69,16 @@ class Candidates:
             self._known[key] = self.model.forward(domain)
         return self._known[key]
 
+    @contextmanager
+    def finished(self) -> Iterator[None]:
+        """The network as the method would leave it if training ended at this step; as it was, afterwards."""
+        if not self.trainer.objective.method.target_statistics:
+            yield
+            return
+        with batch_statistics(self.model.network):
+            self.model.normalise_by(self.task.target.train)
+            yield
+
     def take(self) -> None:
         """Keep the predictions of this step."""
         made, task, at = self._predictions(), self.task, self.trainer.at
@@ -72,7 +86,8 @@ class Candidates:
             self.records.append({"step": at, **scores_of(made)})
             if task.target.test is not task.target.train:
                 logits = self.predict(task.target.test).logits
-                write_atomically(self.run.test_logits_file(at), save({"logits": logits}))
+                parts = logits.factors if isinstance(logits, FactoredLogits) else {"logits": logits}
+                write_atomically(self.run.test_logits_file(at), save(parts))
             if at != self.steps[-1]:
                 self.model.save(self.run.candidate(at))
         write_atomically(self.run.predictions_file(at), made.packed())  # last: it says that all is there
@@ -90,7 +105,12 @@ class Candidates:
         """Predictions of a step's candidate for the target's test rows, in the form of the `last` ones."""
         path = self.run.test_logits_file(step)
         kept = self.run.predictions_file(step)
-        logits = load_file(path)["logits"] if path.exists() else Predictions.read(kept).logits_t
+        logits: Logits
+        if path.exists():
+            parts = load_file(path)
+            logits = parts["logits"] if "logits" in parts else FactoredLogits(**parts)
+        else:
+            logits = Predictions.read(kept).logits_t
         return replace(last, features=last.features[:, :0], logits=logits)
 
     def close(self) -> None:
@@ -128,27 +148,24 @@ class Candidates:
         return self.predict(self._some_source).features
 
 
-@torch.no_grad()
 def mixtures(model: TrainedModel, domain: Domain, predicted: Predicted) -> Mixed:
     """Mixtures of target rows, forwarded: of pixels, or of features."""
     rows, files = np.asarray(predicted.rows), isinstance(domain.x, Images)
     at_once = IMAGES_AT_ONCE if files else ROWS_AT_ONCE
 
-    def forward(a: np.ndarray, b: np.ndarray, share: float) -> np.ndarray:
+    def forward(a: np.ndarray, b: np.ndarray, share: float) -> Logits:
         if not len(a):
             return predicted.logits[:0]
         needed = np.unique(np.concatenate([rows[a], rows[b]]))
         x = _inputs(model, domain, needed)
         x = x if x.is_floating_point() else x.float()
         at_a, at_b = (torch.from_numpy(np.searchsorted(needed, rows[part])) for part in (a, b))
-        logits = [
-            model.network((share * x[i] + (1 - share) * x[j]).to(model.device))[1].float().cpu()
-            for i, j in zip(torch.split(at_a, at_once), torch.split(at_b, at_once), strict=True)
-        ]
-        return torch.cat(logits).numpy()
+        outputs = model.collector(len(a))
+        for i, j in zip(torch.split(at_a, at_once), torch.split(at_b, at_once), strict=True):
+            outputs.add(share * x[i] + (1 - share) * x[j])
+        return outputs.arrays()[1]
 
-    model.network.eval()
-    return mix(predicted.logits.argmax(1), forward, FILE_PAIRS if files else PAIRS)
+    return mix(predicted.guess, forward, FILE_PAIRS if files else PAIRS)
 
 
 def _inputs(model: TrainedModel, domain: Domain, rows: np.ndarray) -> torch.Tensor:

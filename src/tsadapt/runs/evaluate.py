@@ -10,7 +10,10 @@ import numpy as np
 from tsadapt.data.types import Domain, match_labels
 from tsadapt.runs.model import Predicted
 
-__all__ = ["calibration_error", "score"]
+__all__ = ["MOST_CLASSES", "calibration_error", "score"]
+
+MOST_CLASSES = 500
+"""Classes up to which the confusion matrix is a table: of 10,000 it would have a hundred million numbers."""
 
 
 def score(predictions: Predicted, domain: Domain, classes: tuple[str, ...]) -> dict[str, Any]:
@@ -19,7 +22,7 @@ def score(predictions: Predicted, domain: Domain, classes: tuple[str, ...]) -> d
     A row whose class the network does not know counts as an error, and its class is named.
     """
     domain = domain.keep(predictions.rows) if predictions.unreadable else domain
-    guess = predictions.logits.argmax(1)
+    guess = predictions.guess
     metrics: dict[str, Any] = {
         "data": domain.name,
         "split": domain.split,
@@ -32,22 +35,41 @@ def score(predictions: Predicted, domain: Domain, classes: tuple[str, ...]) -> d
         return metrics
     labels, strange = match_labels(domain, classes)
     y = labels.numpy()
-    confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
-    np.add.at(confusion, (y[y >= 0], guess[y >= 0]), 1)
-    totals = confusion.sum(1)
-    per_class = {c: float(confusion[i, i] / totals[i]) for i, c in enumerate(classes) if totals[i]}
+    known = y >= 0
+    totals, right = (np.bincount(y[rows], minlength=len(classes)) for rows in (known, known & (guess == y)))
+    per_class = {c: float(right[i] / totals[i]) for i, c in enumerate(classes) if totals[i]}
     # A class the network has never heard of is a class all the same, with nothing right.
     mean_class = sum(per_class.values()) / max(len(per_class) + len(strange), 1)
     metrics |= {
         "accuracy": float((guess == y).mean()),
         "mean_class_accuracy": mean_class,
         "per_class_accuracy": per_class,
-        "confusion": confusion.tolist(),
-        "calibration_error": calibration_error(predictions.probabilities, y),
+        "confusion": _confusion(y[known], guess[known], len(classes)),
+        "calibration_error": _calibration(predictions, y),
         "unknown_classes": strange,
         "unknown_rows": int((y < 0).sum()),
     }
     return metrics
+
+
+def _confusion(labels: np.ndarray, guess: np.ndarray, classes: int) -> list[list[int]] | np.ndarray:
+    """How many rows of each class (first index) are predicted as each class (second).
+
+    Of more than `MOST_CLASSES`, only the pairs that occur, as an array of (class, predicted class, rows).
+    """
+    if classes > MOST_CLASSES:
+        pairs, rows = np.unique(labels * classes + guess, return_counts=True)
+        return np.stack([pairs // classes, pairs % classes, rows], 1)
+    table = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(table, (labels, guess), 1)
+    found: list[list[int]] = table.tolist()
+    return found
+
+
+def _calibration(predictions: Predicted, labels: np.ndarray) -> float:
+    blocks = [(p.max(1), p.argmax(1)) for p in predictions.probability_blocks()]
+    confidence, guess = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    return _calibration_error(confidence, guess == labels)
 
 
 def calibration_error(probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
@@ -56,8 +78,10 @@ def calibration_error(probabilities: np.ndarray, labels: np.ndarray, bins: int =
     >>> calibration_error(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([0, 1]))
     0.5
     """
-    confidence = probabilities.max(1)
-    right = probabilities.argmax(1) == labels
+    return _calibration_error(probabilities.max(1), probabilities.argmax(1) == labels, bins)
+
+
+def _calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
     bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
     error = sum(abs(right[bin_of == b].sum() - confidence[bin_of == b].sum()) for b in range(bins))
-    return float(error / len(labels))
+    return float(error / len(right))

@@ -7,13 +7,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from tsadapt.config import RunConfig
 from tsadapt.data.in_memory import as_dataset, dataset_name
 from tsadapt.data.types import Dataset, Domain
-from tsadapt.errors import UserError
+from tsadapt.errors import UserError, printable
 from tsadapt.files import number
 from tsadapt.objectives.objective import full_settings, requested_statistics, with_settings
 from tsadapt.progress import StepProgress
@@ -24,6 +23,7 @@ from tsadapt.runs.folder import RunFolder
 from tsadapt.runs.kept_memory import NONE, keep_memory_of, save_memory
 from tsadapt.runs.model import Predicted, TrainedModel, load
 from tsadapt.runs.records import Records
+from tsadapt.runs.reference import Reference, source_reference
 from tsadapt.selection.density import proxy_a_distance
 from tsadapt.selection.select import CONSENSUS
 from tsadapt.training.runtime import Stop, keep_freed_memory, stop_signals
@@ -133,9 +133,10 @@ def _train_and_finish(
             _train(trainer, run, records, candidates, progress, stop, tracker, watch)
         if keep_memory:
             save_memory(run, trainer.objective)
-        if not run.predictions_file(trainer.at).exists():  # stopped between its last step and its predictions
-            candidates.take()
-        return _finish(task, trainer, candidates, run)
+        with candidates.finished():
+            if not run.predictions_file(trainer.at).exists():  # stopped between its last step and its predictions
+                candidates.take()
+            return _finish(task, trainer, candidates, run)
     finally:
         records.close()
         candidates.close()
@@ -180,7 +181,8 @@ def _train(
             named.add(name)
             _say_unreadable(name, trainer.unreadable[name])
         if at in candidates.steps:
-            candidates.take()
+            with candidates.finished():
+                candidates.take()
         if state is not None:
             checkpoint.save(run.checkpoints, at, state)
         if stopping and at < trainer.steps:
@@ -225,24 +227,40 @@ def _finish(task: Task, trainer: Trainer, candidates: Candidates, run: RunFolder
             name = f"{domain.name}: {domain.row_name(row)}"
             if name not in trainer.unreadable:
                 _say_unreadable(name, why)
-    if not all(np.isfinite(array).all() for p in (on_source, on_target) for array in (p.features, p.logits)):
+    if not all(predicted.finite_rows().all() for predicted in (on_source, on_target)):
         raise UserError("The trained network gives values that are not finite, and is not saved. Try a smaller --lr.")
     candidates.model.save(run.model)
     distance = proxy_a_distance(on_source.features, on_target.features, task.config.seed)
-    last = {
+    last: dict[str, Any] = {
         "step": trainer.at,
         "target": score(on_target, target, task.classes),
         "source": score(on_source, source, task.classes),
         "proxy_a_distance": number(distance),
     }
+    _judge_source(last["source"], source_reference(task.source.train, source, on_source, task.classes))
     for remark in [remark for term in trainer.objective for remark in term.remarks(_shares(on_target))]:
         _say(f"note: {remark}")
     metrics = {"hash": task.config.hash(), "judged_by": _judged_by(task), "last": last}
     if len(candidates.steps) > 1:
         metrics |= _compared(candidates, on_target, target, task.classes)
-    run.write_metrics(metrics)
+    metrics = run.write_metrics(metrics)
     checkpoint.keep(run.checkpoints, trainer.at)
     return metrics
+
+
+def _judge_source(scored: dict[str, Any], reference: Reference | None) -> None:
+    """Note in the metrics of the source what is easily reached there, and say so if the network is far below."""
+    if reference is None or "accuracy" not in scored:
+        return
+    accuracy = scored["accuracy"]
+    scored["reference_accuracy"] = reference.accuracy
+    scored["far_below_reference"] = reference.far_above(accuracy)
+    if scored["far_below_reference"]:
+        _say(
+            f"note: the source accuracy is {accuracy:.0%}, far below the {reference.accuracy:.0%} that the nearest"
+            f" class mean of the {reference.of} reaches: training failed. Try a smaller --lambda0 or --lr, or more"
+            " --steps."
+        )
 
 
 def _compared(candidates: Candidates, on_target: Predicted, target: Domain, classes: tuple[str, ...]) -> dict[str, Any]:
@@ -263,8 +281,7 @@ def _compared(candidates: Candidates, on_target: Predicted, target: Domain, clas
 
 def _shares(predicted: Predicted) -> torch.Tensor:
     """The share of each class (C,) among the predictions."""
-    guess = torch.from_numpy(predicted.logits.argmax(1))
-    counts = torch.bincount(guess, minlength=predicted.logits.shape[1]).double()
+    counts = torch.bincount(torch.from_numpy(predicted.guess), minlength=predicted.logits.shape[1]).double()
     return counts / counts.sum()
 
 
@@ -313,4 +330,4 @@ def _say_unreadable(name: str, why: str) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)

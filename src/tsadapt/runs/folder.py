@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from tsadapt.config import RUN_SETTINGS, RunConfig, differing_keys, read_config, to_toml
 from tsadapt.errors import UserError
@@ -60,6 +63,11 @@ class RunFolder:
     def metrics_file(self) -> Path:
         """Results, written last: their presence marks the run as done."""
         return self.path / "metrics.json"
+
+    @property
+    def confusion_file(self) -> Path:
+        """Confusion matrices of many classes, to which the metrics refer."""
+        return self.path / "confusion.safetensors"
 
     @property
     def records_file(self) -> Path:
@@ -138,9 +146,37 @@ class RunFolder:
         """Write the manifest."""
         write_json(self.manifest_file, manifest)
 
-    def write_metrics(self, metrics: dict[str, Any]) -> None:
-        """Write the metrics: the run is done."""
+    def write_metrics(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Write the metrics: the run is done. Arrays go to a file of their own, and what is written is returned."""
+        tables: dict[str, np.ndarray] = {}
+
+        def referring(value: Any, key: str) -> Any:
+            if isinstance(value, dict):
+                return {name: referring(inner, f"{key}.{name}" if key else name) for name, inner in value.items()}
+            if isinstance(value, np.ndarray):
+                tables[key] = value
+                return {"file": self.confusion_file.name, "key": key}
+            return value
+
+        metrics = referring(metrics, "")
+        if tables:
+            write_atomically(self.confusion_file, save(tables))
         write_json(self.metrics_file, metrics)
+        return metrics
+
+    def confusion(self, scored: dict[str, Any]) -> np.ndarray:
+        """The confusion matrix of metrics such as `metrics["last"]["target"]`: (class, predicted class, rows) each.
+
+        Only the pairs that occur are there.
+        """
+        found = scored["confusion"]
+        if isinstance(found, dict):
+            try:
+                return load_file(self.path / found["file"])[found["key"]]
+            except (OSError, KeyError, SafetensorError) as error:
+                raise UserError(f"{self.confusion_file} cannot be read: {error}.") from error
+        table = np.array(found)
+        return np.stack([*table.nonzero(), table[table.nonzero()]], 1)
 
     def check(self, asked: RunConfig, overwrite: bool) -> None:
         """Refuse a folder that holds something else before any work is done; settings not given are not compared."""
@@ -202,9 +238,9 @@ class RunFolder:
     def _parts(self) -> tuple[Path, ...]:
         """What a run puts into its folder."""
         return (
-            self.manifest_file, self.metrics_file, self.records_file, self.checkpoints, self.model.path,
-            self.scores_file.parent, self.candidate(0).path.parent, self.memory_file, self.tensorboard,
-            self.config_file,
+            self.manifest_file, self.metrics_file, self.confusion_file, self.records_file, self.checkpoints,
+            self.model.path, self.scores_file.parent, self.candidate(0).path.parent, self.memory_file,
+            self.tensorboard, self.config_file,
         )  # fmt: skip
 
     def _is_run(self) -> bool:

@@ -6,9 +6,11 @@
 Loading never runs code. Shapes: N rows, K features, C classes.
 """
 
+import copy
 import json
 import os
 import warnings
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import Images
 from tsadapt.data.in_memory import as_dataset
+from tsadapt.data.loader import seeded
 from tsadapt.data.transforms import Framing, evaluation_transform
 from tsadapt.data.types import Domain, Unreadable
 from tsadapt.errors import UserError, counted
@@ -30,9 +33,11 @@ from tsadapt.models.backbones import Backbone, make_backbone
 from tsadapt.models.classifier import Classifier
 from tsadapt.models.features import cache_root
 from tsadapt.models.networks import Architecture, build
+from tsadapt.models.normalisation import normalisations, normalise_by
 from tsadapt.models.preprocessing import Preprocessing, Reader
 from tsadapt.progress import StepProgress
 from tsadapt.runs.folder import ModelFolder, RunFolder, SweepFolder
+from tsadapt.selection.logits import MOST_CELLS, FactoredLogits, Logits, blocks, guesses
 from tsadapt.training.runtime import autocast, pick_device
 
 __all__ = ["Predicted", "TrainedModel", "Which", "load"]
@@ -46,20 +51,36 @@ Which = Literal["last", "selected"]
 
 @dataclass(frozen=True)
 class Predicted:
-    """Features (N, K) and logits (N, C) of the rows of a domain.
+    """Features (N, K) and logits (N, C) of the rows of a domain; the logits of many rows and classes as factors.
 
     `rows` are the numbers of the rows in the domain, and `unreadable` those that are left out, with the reason.
     """
 
     features: np.ndarray
-    logits: np.ndarray
+    logits: Logits
     rows: list[int]
     unreadable: Unreadable
 
     @property
+    def guess(self) -> np.ndarray:
+        """The class of every row (N,), as an index."""
+        return guesses(self.logits)
+
+    @property
     def probabilities(self) -> np.ndarray:
         """softmax(logits), (N, C)."""
-        return torch.from_numpy(self.logits).double().softmax(1).numpy()
+        return np.concatenate([*self.probability_blocks()])
+
+    def probability_blocks(self) -> Iterator[np.ndarray]:
+        """The same, some rows at a time."""
+        for block in blocks(self.logits):
+            yield torch.from_numpy(block).double().softmax(1).numpy()
+
+    def finite_rows(self) -> np.ndarray:
+        """Which rows (N,) have finite features and logits."""
+        finite = np.concatenate([np.isfinite(block).all(1) for block in blocks(self.logits)])
+        finite &= np.isfinite(self.features).all(1)
+        return finite
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,7 +109,7 @@ class TrainedModel:
         An image that cannot be read has the class "", with a warning.
         """
         predicted = self.outputs(data)
-        found = np.array(self.classes, dtype=object)[predicted.logits.argmax(1)]
+        found = np.array(self.classes, dtype=object)[predicted.guess]
         return self._all_rows(predicted, found, "").astype(str)
 
     def predict_proba(self, data: Any) -> np.ndarray:
@@ -112,14 +133,20 @@ class TrainedModel:
         """The rows that it is asked about: of a dataset with splits, the test split."""
         return as_dataset(data, self.columns, name="the data").test
 
+    def adapt_bn(self, data: Any) -> Self:
+        """The same model normalised by the statistics of `data`, a new unlabelled target (AdaBN); `self` stays."""
+        adapted = replace(self, network=copy.deepcopy(self.network))
+        reader = Reader(self.architecture, self.preprocessing, self.device, self.workers, self.quiet)
+        adapted.normalise_by(reader(self.read(data)).domain)
+        return adapted
+
     def outputs(self, data: Any) -> Predicted:
         """Features and logits of every row that can be read; rows are numbered as they were given."""
         domain = self.read(data)
         reader = Reader(self.architecture, self.preprocessing, self.device, self.workers, self.quiet)
         prepared = reader(domain)
         predicted = self.forward(prepared.domain)
-        if not np.isfinite(predicted.logits).all():
-            bad = int((~np.isfinite(predicted.logits)).any(1).sum())
+        if bad := int((~predicted.finite_rows()).sum()):
             raise UserError(
                 f"The model's outputs for {bad} rows of {domain.name} are not finite: check data and model."
             )
@@ -133,8 +160,23 @@ class TrainedModel:
         Over ten crops of an image, features and logits are averaged.
         """
         self.network.eval()
-        features, logits, rows = list[Tensor](), list[Tensor](), list[int]()
-        unreadable: Unreadable = {}
+        return self._forward_all(domain)
+
+    def normalise_by(self, domain: Domain) -> None:
+        """Normalise the network by a domain that was prepared for it (AdaBN); labels are not needed.
+
+        The rows go through in a random order: batches of one class would not be what the network saw in training.
+        """
+        if not normalisations(self.network):
+            raise UserError(f"The network {self.architecture.network!r} has no batch normalisation to adapt.")
+        order = torch.randperm(len(domain), generator=seeded(len(domain))).tolist()
+        shuffled = domain.unlabelled().keep(order)
+        normalise_by(self.network, lambda: self._forward_all(shuffled))
+
+    def _forward_all(self, domain: Domain) -> Predicted:
+        """Features and logits of a domain in batches, in whatever mode the network is."""
+        rows, unreadable = list[int](), Unreadable()
+        outputs = self.collector(len(domain))
         if isinstance(domain.x, Images):
             assert self.preprocessing is not None
             framing, ten_crop = self.preprocessing.framing, self.preprocessing.ten_crop
@@ -143,9 +185,7 @@ class TrainedModel:
             with StepProgress(len(domain), 0, self.quiet, "image") as progress:
                 for some in image_pass(domain.x, groups, view, at_least, workers):
                     if some.rows:
-                        f, z = self._forward(some.x.flatten(0, -4))
-                        features.append(f.view(len(some.rows), -1, f.shape[1]).mean(1))
-                        logits.append(z.view(len(some.rows), -1, z.shape[1]).mean(1))
+                        outputs.add(some.x.flatten(0, -4), len(some.rows))
                     rows += some.rows
                     unreadable |= some.unreadable
                     progress.advance(progress.done + len(some.rows) + len(some.unreadable))
@@ -154,16 +194,12 @@ class TrainedModel:
         else:
             rows = [*range(len(domain))]
             for x in torch.split(domain.x, self.rows_at_once):
-                f, z = self._forward(x)
-                features.append(f)
-                logits.append(z)
-        return Predicted(torch.cat(features).numpy(), torch.cat(logits).numpy(), rows, unreadable)
+                outputs.add(x)
+        return Predicted(*outputs.arrays(), rows, unreadable)
 
-    @torch.no_grad()
-    def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        with autocast(self.device, "fp32"):
-            f, z = self.network(x.to(self.device))
-        return f.cpu(), z.cpu()
+    def collector(self, rows: int) -> "_Collector":
+        """Takes inputs some at a time and gives features and logits of all of them, `rows` in number."""
+        return _Collector(self.network, self.device, rows * self.network.classes > MOST_CELLS)
 
     def _all_rows(self, predicted: Predicted, found: np.ndarray, missing: Any) -> np.ndarray:
         """What was found of the rows that could be read, with a stand-in for those that could not."""
@@ -210,6 +246,40 @@ class TrainedModel:
             network.to(device).eval(), tuple(described["classes"]), architecture, columns and tuple(columns),
             preprocessing, device, **details,
         )  # fmt: skip
+
+
+class _Collector:
+    """Features and logits of inputs that come some at a time; logits as factors if they are too many for a table."""
+
+    def __init__(self, network: Classifier, device: torch.device, factored: bool) -> None:
+        self._network, self._device, self._factored = network, device, factored
+        self._features, self._logits = list[Tensor](), list[Tensor]()
+
+    @torch.no_grad()
+    def add(self, x: Tensor, rows: int | None = None) -> None:
+        """Forward inputs; with fewer `rows` than inputs, those of a row (its crops) are averaged."""
+        with autocast(self._device, "fp32"):
+            if self._factored:
+                f = self._network.features(x.to(self._device))
+                z = torch.cat([branch(f) for branch in self._network.branches], 1)
+            else:
+                f, z = self._network(x.to(self._device))
+        f, z = f.cpu(), z.cpu()
+        if rows is not None:
+            f, z = (t.view(rows, -1, t.shape[1]).mean(1) for t in (f, z))
+        self._features.append(f)
+        self._logits.append(z)
+
+    def arrays(self) -> tuple[np.ndarray, Logits]:
+        """Features (N, K) and logits (N, C) of all inputs."""
+        features, logits = torch.cat(self._features).numpy(), torch.cat(self._logits).numpy()
+        if not self._factored:
+            return features, logits
+        # The mean over heads of W_h f_h + b_h is linear in all f_h, side by side.
+        layers = self._network.linear_layers
+        weight = torch.cat([layer.weight.detach() for layer in layers], 1) / len(layers)
+        bias = torch.stack([layer.bias.detach() for layer in layers]).mean(0)
+        return features, FactoredLogits(logits, weight.cpu().numpy(), bias.cpu().numpy())
 
 
 def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool = True) -> TrainedModel:
