@@ -1,9 +1,16 @@
-"""Does a run killed with `kill -9` at a random moment end with the same bits? Many times over.
+"""Does a command killed at a random moment, and run again, end with the same bits as one that was left alone?
 
-python -m benchmarks.kills --times 20
+python -m benchmarks.kills --kills 50
+
+The commands are fit, sweep (one run at a time, and two), features, predict and two of the paper's. Each is run once
+undisturbed. Then, seeded, one after another is ended with SIGKILL (three times of five), SIGINT or SIGTERM, mostly
+after it has begun to write, and run again until it ends by itself; a third of those second runs is killed as well. All
+files are compared byte for byte: weights, metrics, records, predictions, tables, pages and pictures. Left out are
+checkpoints, logs and hidden files (locks, and temporary files that SIGKILL leaves).
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -14,60 +21,164 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from tsadapt.runs.folder import RunFolder
+import numpy as np
 
-WORDS = ["digits:uci", "digits:mnist-5k", "--tsa", "--steps", "300", "--checkpoint-every", "25", "--device", "cpu"]
+ROOT = Path(__file__).parents[1]
+TSADAPT, PAPER = ["-m", "tsadapt"], ["-m", "paper"]
+DIGITS = ["digits:uci", "digits:mnist-5k", "--device", "cpu"]
+SEE = ["--backbone", "resnet18", "--weights", "none", "--image-size", "64", "--workers", "1", "--device", "cpu"]
+OFTEN = ["--checkpoint-every", "10", "--log-every", "5"]
+COMMANDS = {
+    "fit": [*TSADAPT, "fit", *DIGITS, "--tsa", "--steps", "60", *OFTEN, "--out", "OUT/run"],
+    "sweep": [*TSADAPT, "sweep", "DATA/s.npz", "DATA/t.npz", "--grid", "lambda0=0.1,0.3,0.5", "--steps", "150", *OFTEN,
+              "--out", "OUT/sweep"],
+    "sweep, two jobs": [*TSADAPT, "sweep", "DATA/s.npz", "DATA/t.npz", "--grid", "beta=0.05,0.1", "--steps", "150",
+                        *OFTEN, "--jobs", "2", "--out", "OUT/sweep"],
+    "features": [*TSADAPT, "features", "DATA/photos.npz", *SEE, "--out", "OUT/features.npz"],
+    "predict": [*TSADAPT, "predict", "DATA/run", "DATA/many.npz", "--probabilities", "--out", "OUT/predictions.csv"],
+    "paper figure-moons": [*PAPER, "figure-moons", "--quick", "--out", "OUT"],
+    "paper table2": [*PAPER, "table2", "--quick", "--steps", "6", "--out", "OUT"],
+}  # fmt: skip
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
+BUSY = "is being trained by another process"
+"""What a command says while a run that lost its parent saves its state: to be run again in a moment."""
 
 
-def start(out: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tsadapt", "fit", *WORDS, "--out", str(out)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+@dataclass(frozen=True)
+class Whole:
+    """A command left alone: how long it took, when its first file appeared, and what it wrote."""
+
+    seconds: float
+    begun: float
+    files: dict[str, str]
 
 
-def digest(out: Path) -> str:
-    """The model's weights and the records, as one hash."""
-    run = RunFolder(out)
-    files = [run.model.weights, run.records_file]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+def write_data(folder: Path) -> None:
+    """Vectors, photographs, and a trained run to predict with."""
+    rng, y = np.random.default_rng(0), np.arange(600) % 3
+    for name, shift, n in (("s", 0.0, 600), ("t", 0.8, 600), ("many", 0.8, 60_000)):
+        labels = y if n == 600 else np.arange(n) % 3
+        x = 2.5 * np.eye(3, 16)[labels] + rng.normal(size=(n, 16)) + shift
+        np.savez(folder / f"{name}.npz", x=x, y=labels)
+    np.savez(folder / "photos.npz", x=rng.integers(0, 256, (600, 64, 64, 3), dtype=np.uint8))
+    words = [*TSADAPT, "fit", "DATA/s.npz", "DATA/t.npz", "--tsa", "--steps", "30", "--out", "DATA/run"]
+    process = start(words, folder, folder)
+    if process.wait():
+        raise RuntimeError((folder / "said.txt").read_text(encoding="utf-8"))
 
 
-def main() -> None:
+def start(words: list[str], data: Path, out: Path) -> "subprocess.Popen[bytes]":
+    """A command, with its own cache; what it says goes to a file beside its folder."""
+    command = [sys.executable, *(word.replace("DATA", str(data)).replace("OUT", str(out)) for word in words)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TSADAPT_CACHE": str(out / "cache")}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    out.mkdir(parents=True, exist_ok=True)
+    with (out.parent / "said.txt" if out != data else data / "said.txt").open("ab") as said:
+        return subprocess.Popen(command, cwd=out, stdout=subprocess.DEVNULL, stderr=said, env=environment)
+
+
+def files_of(out: Path) -> dict[str, str]:
+    """Each file that counts, with the hash of its bytes."""
+    found = {}
+    for path in sorted(out.rglob("*")):
+        parts = path.relative_to(out).parts
+        hidden = any(part.startswith(".") for part in parts)
+        if path.is_file() and not hidden and not {"checkpoints", "logs", "cache"} & {*parts}:
+            found["/".join(parts)] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def left_alone(words: list[str], data: Path, out: Path) -> Whole:
+    began, begun = time.monotonic(), None
+    process = start(words, data, out)
+    while process.poll() is None:
+        if begun is None and any(out.iterdir()):
+            begun = time.monotonic() - began
+        time.sleep(0.01)
+    if process.returncode:
+        raise RuntimeError((out.parent / "said.txt").read_text(encoding="utf-8"))
+    seconds = time.monotonic() - began
+    return Whole(seconds, seconds if begun is None else begun, files_of(out))
+
+
+def disturb(words: list[str], data: Path, out: Path, whole: Whole, rng: random.Random) -> dict[str, object]:
+    """Run a command and end it at a random moment; which signal, when, and whether it had ended by itself before."""
+    number, early = rng.choice(SIGNALS), rng.random() < 0.2
+    moment = (
+        rng.uniform(0.3, whole.seconds) if early else rng.uniform(min(whole.begun, 0.8 * whole.seconds), whole.seconds)
+    )
+    process = start(words, data, out)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(moment)
+    over = process.poll() is not None
+    if not over:
+        process.send_signal(number)
+        process.wait()
+    return {"signal": number.name, "after_seconds": round(moment, 2), "was_over": over}
+
+
+def to_the_end(words: list[str], data: Path, out: Path) -> int:
+    """Run a command until it ends by itself; its status."""
+    said = out.parent / "said.txt"
+    for _ in range(30):
+        said.write_bytes(b"")
+        status = start(words, data, out).wait()
+        if status == 0 or BUSY not in said.read_text(encoding="utf-8", errors="replace"):
+            break
+        time.sleep(1)
+    return status
+
+
+def kill_once(name: str, data: Path, folder: Path, whole: Whole, rng: random.Random) -> dict[str, object]:
+    """Kill a command once or twice, run it to its end, and compare."""
+    words, out = COMMANDS[name], folder / "out"
+    kills = [disturb(words, data, out, whole, rng)]
+    if rng.random() < 1 / 3:
+        kills.append(disturb(words, data, out, whole, rng))
+    status, found = to_the_end(words, data, out), files_of(out)
+    differing = sorted(file for file in {*found, *whole.files} if found.get(file) != whole.files.get(file))
+    said = (folder / "said.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    same = status == 0 and not differing
+    why = {} if same else {"status": status, "differing": differing[:10], "said": said[-3:]}
+    return {"command": name, "kills": kills, "same_bits": same, **why}
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=COMMANDS, help="one command alone")
     parser.add_argument("--out", type=Path, default=Path("paper/results/benchmarks/kills.json"))
     arguments = parser.parse_args()
-    random.seed(arguments.seed)
-    folder = Path(tempfile.mkdtemp())
-    began = time.monotonic()
-    whole = start(folder / "whole")
-    whole.communicate()
-    seconds, expected = time.monotonic() - began, digest(folder / "whole")
+    rng, root = random.Random(arguments.seed), Path(tempfile.mkdtemp(prefix="tsadapt-kills-"))
+    names = [arguments.only] if arguments.only else [*COMMANDS]
+    data = root / "data"
+    data.mkdir()
+    write_data(data)
+    wholes: dict[str, Whole] = {}
     endings = []
-    for i in range(arguments.times):
-        out, moment = folder / f"killed-{i}", random.uniform(0, 1.05 * seconds)
-        first = start(out)
-        try:
-            first.communicate(timeout=moment)
-        except subprocess.TimeoutExpired:
-            first.send_signal(signal.SIGKILL)
-            first.communicate()
-        second = start(out)
-        said = second.communicate()[1]
-        resumed = next((line for line in said.splitlines() if line.startswith(("resumed", "done"))), "from the start")
-        same = second.returncode == 0 and digest(out) == expected
-        endings.append({"killed_after_seconds": round(moment, 2), "then": resumed.split(":")[0], "same_bits": same})
-        print(f"{i + 1:>3}: killed after {moment:5.2f} s, {endings[-1]['then']}, same bits: {same}", flush=True)
-        shutil.rmtree(out)
-    shutil.rmtree(folder)
-    print(f"{sum(e['same_bits'] is True for e in endings)} of {len(endings)} endings identical")
+    for i in range(arguments.kills):
+        name = names[i % len(names)]
+        if name not in wholes:
+            wholes[name] = left_alone(COMMANDS[name], data, root / f"whole-{len(wholes)}" / "out")
+        folder = root / f"killed-{i}"
+        endings.append(kill_once(name, data, folder, wholes[name], rng))
+        print(f"{i + 1:>3}: {json.dumps(endings[-1], ensure_ascii=False)}", file=sys.stderr, flush=True)
+        if endings[-1]["same_bits"]:
+            shutil.rmtree(folder)
+    same = sum(ending["same_bits"] is True for ending in endings)
+    print(f"{same} of {len(endings)} identical endings")
+    if same == len(endings):
+        shutil.rmtree(root)
+    command = f"python -m benchmarks.kills --kills {arguments.kills} --seed {arguments.seed}"
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    command = f"python -m benchmarks.kills --times {arguments.times}"
-    arguments.out.write_text(json.dumps({"command": command, "endings": endings}, indent=1) + "\n", encoding="utf-8")
+    made = {"command": command, "identical": same, "of": len(endings), "endings": endings}
+    arguments.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    return int(same < len(endings))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
