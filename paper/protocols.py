@@ -12,7 +12,7 @@ from torch import Tensor
 from tsadapt.config import RunConfig
 from tsadapt.data.open import open_dataset
 from tsadapt.errors import UserError, unknown
-from tsadapt.objectives.objective import with_settings
+from tsadapt.objectives.objective import adapts, with_settings
 
 __all__ = ["PROTOCOLS", "Protocol", "image_size", "missing", "protocol_named", "with_steps"]
 
@@ -24,7 +24,8 @@ class Protocol:
     `tasks` maps a column to its source and target ({seed} in them stands for the run's seed), `of_task` holds what some
     tasks set differently from `settings`, `text` describes all of it for the page, and `legend` the letters of the
     tasks. `seconds` is about what a step takes on one core (None: it needs a GPU and was never timed),
-    `seconds_of_task` where a task differs. `oracle` says which settings were decided with target accuracies in view. A
+    `seconds_of_task` where a task differs. `short_plain` says whether runs that do not train on the target have the
+    package's own length, which is shorter. `oracle` says which settings were decided with target accuracies in view. A
     protocol that is not `general` serves only the tables that name it.
     """
 
@@ -36,6 +37,7 @@ class Protocol:
     of_task: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds_of_task: dict[str, float] = field(default_factory=dict)
     legend: str = ""
+    short_plain: bool = False
     measure: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
     oracle: str = ""
     general: bool = True
@@ -44,7 +46,8 @@ class Protocol:
         """The whole config of a run of a task."""
         source, target = (name.format(seed=seed) for name in self.tasks[column])
         given = {**self.settings, **self.of_task.get(column, {}), **settings}
-        return with_settings(RunConfig(source, target, seed=seed), **given)
+        config = with_settings(RunConfig(source, target, seed=seed, separate_bn=False), **given)
+        return config if adapts(config) or not self.short_plain else replace(config, steps=None)
 
 
 def _pairs(family: str, domains: dict[str, str]) -> dict[str, tuple[str, str]]:
@@ -94,7 +97,8 @@ AS_PUBLISHED = (
 SMALL_TEXT = "16×16 network, 1,500 steps, batch 64 + 64, SGD with momentum 0.9, rate 0.02, weight decay 0.001"
 FEATURES = (
     "frozen MobileNetV2 features (1,280), Linear–BN–ReLU 256, 1,000 steps, batch 64 + 64, SGD with momentum 0.9, rate"
-    " 0.01, weight decay 0.001; target rows are trained on without labels and judged with them"
+    " 0.01, weight decay 0.001; source-only and AdaBN 4 passes over the source, at least 100 steps; target rows are"
+    " trained on without labels and judged with them"
 )
 
 PROTOCOLS = {
@@ -156,6 +160,7 @@ PROTOCOLS = {
         FEATURES,
         0.02,
         legend=_legend(CALTECH),
+        short_plain=True,
     ),
     "office-caltech-images": Protocol(
         "Office-Caltech-10, images",
@@ -164,6 +169,7 @@ PROTOCOLS = {
         FEATURES,
         0.02,
         legend=_legend(CALTECH),
+        short_plain=True,
     ),
     "moons": Protocol(
         "two moons",
@@ -186,6 +192,7 @@ PROTOCOLS = {
         FEATURES,
         0.025,
         legend=_legend(PACS),
+        short_plain=True,
     ),
     "base-methods": Protocol(
         "embedded digits and PACS",
@@ -235,6 +242,7 @@ PROTOCOLS = {
         "MobileNetV2 features (1,280), every method with its default settings. Ours are `DomainAdaptationClassifier()`,"
         " with mutual information, and `TSAClassifier()`; skada 0.6.0 adapts logistic regression",
         0.02,
+        short_plain=True,
         general=False,
     ),
 }  # fmt: skip
@@ -260,7 +268,7 @@ def _frozen(protocol: Protocol) -> Protocol:
     backbone = protocol.settings["backbone"]
     settings = {**ON_FEATURES, "backbone": backbone, "freeze_backbone": True}
     text = FEATURES.replace("MobileNetV2 features (1,280)", f"{backbone} features")
-    return replace(protocol, settings=settings, text=text, seconds=0.03)
+    return replace(protocol, settings=settings, text=text, seconds=0.03, short_plain=True)
 
 
 def _with_weights(protocol: Protocol, weights: str) -> Protocol:
@@ -284,6 +292,7 @@ def with_steps(protocol: Protocol, steps: int, text: str, **settings: Any) -> Pr
         settings={**protocol.settings, "steps": steps, **settings},
         of_task={name: {**given, "steps": steps, **settings} for name, given in protocol.of_task.items()},
         text=text,
+        short_plain=False,
     )
 
 

@@ -33,10 +33,16 @@ class Row:
     seeds: tuple[int, ...] = ()
 
 
+ADABN = Row("AdaBN", {"method": "adabn"})
+"""The baseline to beat: the target's batch normalisation in the source-only network, without training."""
+
+
 def base_rows(methods: tuple[str, ...], backbone: str = "Source-only") -> list[Row]:
     """Each method plain, with mutual information alone, and with TSA; the paper's CDAN is compared with CDAN+E."""
-    rows = []
+    rows: list[Row] = []
     for method in methods:
+        if rows and method == methods[1]:
+            rows.append(ADABN)
         title = TITLES[method]
         theirs = {"source-only": backbone, "cdan+e": "CDAN"}.get(method, title)
         rows += [
@@ -50,6 +56,7 @@ def base_rows(methods: tuple[str, ...], backbone: str = "Source-only") -> list[R
 DANN: dict[str, Any] = {"method": "dann"}
 ABLATION = [
     Row("source-only", {}),
+    ADABN,
     Row("DANN", DANN, "DANN"),
     Row("DANN +TSA without Δμ", {**DANN, **TSA, "mean_shift": False}, "DANN +TSA (w/o Δμ)"),
     Row("DANN +TSA without Σ", {**DANN, **TSA, "covariance": "none"}, "DANN +TSA (w/o Σ)"),
@@ -60,6 +67,7 @@ ABLATION = [
 ]
 MEMORY = [
     Row("source-only", {}, "ResNet-50"),
+    ADABN,
     Row("+MI", MI),
     Row("+TSA, iterative", {**TSA, "estimator": "iterative"}, "TSA (w/ iterative)"),
     Row("+TSA, memory", TSA, "TSA (w/ memory)"),
@@ -67,6 +75,7 @@ MEMORY = [
 SHARES = (0.2, 0.4, 0.6, 0.8)
 STRESS = [
     Row("ρ = 0%, source-only", {}, "ρ = 0%"),
+    ADABN,
     *(Row(f"ρ = {s:.0%}, uniform draw, +MI alone", {**MI, "target_share": s}) for s in SHARES),
     *(Row(f"ρ = {s:.0%}, uniform draw", {**TSA, "target_share": s}) for s in SHARES),
     *(
@@ -96,6 +105,7 @@ STRESS_CURVES = {
 
 SAMPLES = [
     Row("source-only", {}),
+    ADABN,
     Row("+MI", MI),
     *(Row(f"+L_M and MI, M = {m}", {**MI, "source_term": "sampled", "samples": m}) for m in (1, 4, 16, 64)),
     Row("+L_∞ and MI (TSA)", TSA),
@@ -109,6 +119,7 @@ def _variants() -> list[Row]:
         rows.append(Row(title, {"method": method}))
         if method == "source-only":
             # What sharing batch normalisation with the target does by itself: the fair base of TSA without MI.
+            rows.append(ADABN)
             rows.append(Row(f"{title}, target forwarded", {"method": method, **MI, "term_weight": {"mi": 0}}))
         rows += [
             Row(f"{title} +MI", {"method": method, **MI}),
@@ -129,6 +140,7 @@ VARIANTS = _variants()
 EMBEDDINGS = [
     *(Row(title, {}, seeds=(0,)) for title in ("logistic regression", "skada CORAL", "skada OTMapping")),
     Row("source-only", {}),
+    ADABN,
     Row("+MI", MI),
     Row("+TSA", TSA),
 ]

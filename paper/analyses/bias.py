@@ -18,6 +18,7 @@ from paper.results_file import Results, parts
 from paper.rows import Row
 from tsadapt.core import ClassMoments, FeatureMemory, IterativeMoments
 from tsadapt.errors import counted
+from tsadapt.models.normalisation import batch_statistics
 from tsadapt.objectives.base import Outputs
 from tsadapt.report.figures import draw_curves
 from tsadapt.runs import checkpoint
@@ -101,7 +102,7 @@ def estimation_bias(
 def _ideal(trainer: Trainer, like: tuple[FeatureMemory, FeatureMemory]) -> tuple[ClassMoments, ClassMoments]:
     """Moments of all rows as the network sees them now, the target's by their present pseudo-labels."""
     source, target = (FeatureMemory(m.size, m.dim, m.classes, second_moments=False) for m in like)
-    with trainer.batch_statistics():
+    with batch_statistics(trainer.model):
         for module in trainer.model.modules():  # as the estimates have seen it
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.train()

@@ -34,6 +34,8 @@ def _estimator(row: str) -> DomainAdaptationClassifier:
     """Ours, with default settings."""
     if row == "+TSA":
         return TSAClassifier()
+    if row == "AdaBN":
+        return DomainAdaptationClassifier("adabn")
     return DomainAdaptationClassifier(target_terms=("mi",)) if row == "+MI" else DomainAdaptationClassifier()
 
 
