@@ -12,6 +12,7 @@ from torch import Tensor
 from tsadapt.config import RunConfig
 from tsadapt.data.open import open_dataset
 from tsadapt.errors import UserError, unknown
+from tsadapt.objectives.base import METHODS
 from tsadapt.objectives.objective import adapts, with_settings
 
 __all__ = ["PROTOCOLS", "Protocol", "image_size", "missing", "protocol_named", "with_steps"]
@@ -25,7 +26,8 @@ class Protocol:
     tasks set differently from `settings`, `text` describes all of it for the page, and `legend` the letters of the
     tasks. `seconds` is about what a step takes on one core (None: it needs a GPU and was never timed),
     `seconds_of_task` where a task differs. `short_plain` says whether runs that do not train on the target have the
-    package's own length, which is shorter. `oracle` says which settings were decided with target accuracies in view. A
+    package's own length, which is shorter, and `joint_bn` whether the domains share batch normalisation whatever the
+    method. `oracle` says which settings were decided with target accuracies in view. A
     protocol that is not `general` serves only the tables that name it.
     """
 
@@ -38,6 +40,7 @@ class Protocol:
     seconds_of_task: dict[str, float] = field(default_factory=dict)
     legend: str = ""
     short_plain: bool = False
+    joint_bn: bool = False
     measure: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
     oracle: str = ""
     general: bool = True
@@ -46,7 +49,9 @@ class Protocol:
         """The whole config of a run of a task."""
         source, target = (name.format(seed=seed) for name in self.tasks[column])
         given = {**self.settings, **self.of_task.get(column, {}), **settings}
-        config = with_settings(RunConfig(source, target, seed=seed, separate_bn=False), **given)
+        config = with_settings(RunConfig(source, target, seed=seed), **given)
+        if config.separate_bn is None:
+            config = replace(config, separate_bn=METHODS[config.method].separate_bn and not self.joint_bn)
         return config if adapts(config) or not self.short_plain else replace(config, steps=None)
 
 
@@ -65,8 +70,13 @@ def _chosen(tasks: dict[str, tuple[str, str]], columns: Iterable[str]) -> dict[s
 
 OFFICE_HOME = {"Ar": "Art", "Cl": "Clipart", "Pr": "Product", "Rw": "RealWorld"}
 OFFICE_31 = {"A": "amazon", "W": "webcam", "D": "dslr"}
+OFFICE_31_ORDER = ("A → W", "D → W", "W → D", "A → D", "D → A", "W → A")
 CALTECH = {"A": "amazon", "C": "caltech10", "D": "dslr", "W": "webcam"}
 PACS = {"P": "photo", "A": "art_painting", "C": "cartoon"}
+PACS_PAIRS = {
+    "PACS photo → cartoon": ("features:pacs_photo", "features:pacs_cartoon"),
+    "PACS cartoon → art": ("features:pacs_cartoon", "features:pacs_art_painting"),
+}
 EMBEDDED_DIGITS = {
     "UCI → MNIST-5k": ("digits:uci", "digits:mnist-5k"),
     "MNIST-5k → UCI": ("digits:mnist-5k", "digits:uci"),
@@ -112,7 +122,7 @@ PROTOCOLS = {
     ),
     "office31": Protocol(
         "Office-31",
-        _chosen(_pairs("office31:", OFFICE_31), ("A → W", "D → W", "W → D", "A → D", "D → A", "W → A")),
+        _chosen(_pairs("office31:", OFFICE_31), OFFICE_31_ORDER),
         RESNET,
         f"ResNet-50, {AS_PUBLISHED}; 20,000 steps",
         None,
@@ -144,6 +154,7 @@ PROTOCOLS = {
         of_task=dict.fromkeys(("SV → M", "SY → M"), DTN),
         seconds_of_task=dict.fromkeys(("SV → M", "SY → M"), 0.3),
         legend="M MNIST, U USPS, SV SVHN, SY synthetic digits",
+        joint_bn=True,
         oracle="range of settings chosen by an oracle",
     ),
     "digits-small": Protocol(
@@ -152,6 +163,15 @@ PROTOCOLS = {
         SMALL_DIGITS,
         SMALL_TEXT,
         0.02,
+    ),
+    "office31-features": Protocol(
+        "Office-31, ResNet-50 features",
+        _chosen(_pairs("features:office31-resnet50_", OFFICE_31), OFFICE_31_ORDER),
+        ON_FEATURES,
+        FEATURES.replace("MobileNetV2 features (1,280)", "ResNet-50 features (2,048)"),
+        0.025,
+        legend=_legend(OFFICE_31),
+        short_plain=True,
     ),
     "office-caltech": Protocol(
         "Office-Caltech-10",
@@ -182,6 +202,7 @@ PROTOCOLS = {
         " 500 steps, batch 64 + 64, SGD with momentum 0.9, rate 0.1, β = 0.5 (chosen on seeds 0 to 9, which are not"
         " reported, by their target accuracy: an oracle's choice)",
         0.01,
+        joint_bn=True,
         oracle="settings chosen by an oracle",
         general=False,
     ),
@@ -198,16 +219,32 @@ PROTOCOLS = {
         "embedded digits and PACS",
         {
             **EMBEDDED_DIGITS,
-            "PACS photo → cartoon": ("features:pacs_photo", "features:pacs_cartoon"),
-            "PACS cartoon → art": ("features:pacs_cartoon", "features:pacs_art_painting"),
+            **PACS_PAIRS,
         },
         {},
         f"the package's defaults for the data. Digits: {SMALL_TEXT}. PACS: {FEATURES}",
         0.022,
         of_task={
             **dict.fromkeys(EMBEDDED_DIGITS, SMALL_DIGITS_DEFAULT),
-            **dict.fromkeys(("PACS photo → cartoon", "PACS cartoon → art"), ON_FEATURES_DEFAULT),
+            **dict.fromkeys(PACS_PAIRS, ON_FEATURES_DEFAULT),
         },
+        short_plain=True,
+        general=False,
+    ),
+    "normalisation": Protocol(
+        "Office-31, PACS and embedded digits",
+        {
+            "Office-31 A → W": ("features:office31-resnet50_amazon", "features:office31-resnet50_webcam"),
+            "Office-31 D → A": ("features:office31-resnet50_dslr", "features:office31-resnet50_amazon"),
+            **PACS_PAIRS,
+            **EMBEDDED_DIGITS,
+        },
+        ON_FEATURES_DEFAULT,
+        f"the package's defaults for the data. Features of Office-31 are those of a ResNet-50 (2,048). {FEATURES}."
+        f" Digits: {SMALL_TEXT}",
+        0.025,
+        of_task=dict.fromkeys(EMBEDDED_DIGITS, SMALL_DIGITS_DEFAULT),
+        short_plain=True,
         general=False,
     ),
     "selection": Protocol(

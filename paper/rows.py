@@ -8,6 +8,7 @@ __all__ = [
     "EMBEDDINGS",
     "MEMORY",
     "MI",
+    "NORMALISATION",
     "SAMPLES",
     "STRESS",
     "STRESS_CURVES",
@@ -145,3 +146,29 @@ EMBEDDINGS = [
     Row("+TSA", TSA),
 ]
 """Rows of embeddings: the first three are not ours and draw nothing at random."""
+
+
+def _normalised() -> list[Row]:
+    """Every adversarial method with the domains normalised together and apart, and DANN with other settings."""
+    ways = {"together": False, "apart": True}
+    variants: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+        *((title, {"method": method}, ()) for method, title in ADVERSARIAL.items()),
+        *((f"DANN +{name}", {"method": "dann", **terms}, ()) for name, terms in (("MI", MI), ("TSA", TSA))),
+        *((f"CDAN+E +{name}", {"method": "cdan+e", **terms}, ()) for name, terms in (("MI", MI), ("TSA", TSA))),
+        ("DANN, rate 0.003", {"method": "dann", "lr": 0.003}, ("Office-31 A → W", "Office-31 D → A")),
+        (
+            "DANN, --reversal iteration",
+            {"method": "dann", "reversal": "iteration"},
+            ("Office-31 A → W", "Office-31 D → A"),
+        ),
+    ]
+    return [
+        Row(f"{title}, {way}", {**settings, "separate_bn": apart}, columns=columns)
+        for title, settings, columns in variants
+        for way, apart in ways.items()
+    ]
+
+
+ADVERSARIAL = {"dann": "DANN", "bsp+dann": "BSP on DANN", "jada": "JADA", "cdan+e": "CDAN+E", "bsp": "BSP on CDAN+E"}
+NORMALISATION = _normalised()
+"""Rows of normalisation."""
