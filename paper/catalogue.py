@@ -33,6 +33,7 @@ from paper.studies.embeddings_accuracy import (
     draw_embeddings,
     settings_of_method,
 )
+from paper.studies.length import curve_of_job, describe_lengths, draw_lengths
 from paper.studies.normalisation import normalised_accuracies, normalised_table
 from paper.studies.selection_regret import POOL, describe_regrets, draw_choices, score_pool, settings_of_pool
 
@@ -111,6 +112,10 @@ RECIPES = {
         ' normalisation as well. The row "target forwarded" has that alone: mutual information with weight 0. Measured'
         " before an optimizer change: where table-bound and table5 repeat PACS runs, means over the seeds differ by up"
         " to 2.1 points and single runs by up to 3.2.",
+    ),
+    "length": Recipe(
+        "how long source-only needs: accuracy on held-out source rows over the steps", "length",
+        [Row("source-only", {})], work=curve_of_job, describe=describe_lengths, draw=draw_lengths, only=("length",),
     ),
     "normalisation": Recipe(
         "adversarial methods with the domains normalised together and apart", "normalisation", NORMALISATION,

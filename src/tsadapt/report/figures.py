@@ -11,6 +11,8 @@ from torch import Tensor
 from tsadapt.files import write_atomically
 
 __all__ = [
+    "SOURCE",
+    "TARGET",
     "Boundary",
     "Surface",
     "as_pixels",

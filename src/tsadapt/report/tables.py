@@ -48,7 +48,8 @@ def _methods() -> str:
     lines = ["| method | what it does | paper | terms | settings | needs | +TSA |", "|---|---|---|---|---|---|---|"]
     for name in METHODS:
         cls = METHODS[name]
-        needs = [*(["target"] if cls.needs_target else []), *([f"{cls.heads} heads"] if cls.heads > 1 else [])]
+        target = cls.needs_target or cls.target_statistics
+        needs = [*(["target"] if target else []), *([f"{cls.heads} heads"] if cls.heads > 1 else [])]
         tsa = "yes" if cls.heads == 1 else "yes, for each head"
         cells = (
             f"`{name}`", _summary(cls), cls.paper or "–", ", ".join(cls.terms) or "–", _settings(cls),
