@@ -191,7 +191,7 @@ class Trainer:
         """All that the next step depends on; refused if the last step left weights that are not finite."""
         terms = [item for term in self.objective for item in term.state_dict().items()]
         for name, value in (*self.model.state_dict().items(), *terms):
-            if value.is_floating_point() and not bool(value.isfinite().all()):
+            if value.is_floating_point() and not _finite(value):
                 raise NotFiniteError(f"weights {name}", float("nan"), self.at)
         return {
             "step": self.at,
@@ -257,6 +257,11 @@ class Iteration:
         inputs: Any = None if only is None else [p for module in only for p in module.parameters()]
         torch.stack([*terms.values()]).sum().backward(inputs=inputs)  # type: ignore[no-untyped-call]
         optimizer.step()
+
+
+def _finite(values: Tensor) -> bool:
+    """Whether all values are finite, by the least and the largest: `isfinite` copies a large tensor three times."""
+    return not values.numel() or all(math.isfinite(float(end)) for end in values.aminmax())
 
 
 def _gradient_norms(terms: dict[str, Tensor], features: list[Tensor]) -> dict[str, float]:
