@@ -4,6 +4,7 @@ import io
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 from paper.cells import Cell
@@ -12,6 +13,9 @@ from tsadapt.report.figures import pyplot, write_figure
 
 __all__ = ["Curves", "draw_curves_of_rows", "draw_rows", "stamp"]
 
+
+COLOURS = ("#1565c0", "#e65100", "#2e7d32", "#6a1b9a")
+"""Of curves."""
 
 BANNER = 26
 """Pixels above a picture for a line about it."""
@@ -76,7 +80,7 @@ def draw_curves_of_rows(table: Mapping[str, Mapping[str, Cell]], curves: Curves,
         axis.set_visible(False)
     rings = ""
     for axis, column in zip(axes.flat, columns, strict=False):
-        for (name, rows), colour in zip(curves.points.items(), ("#1565c0", "#e65100", "#2e7d32"), strict=False):
+        for (name, rows), colour in zip(curves.points.items(), cycle(COLOURS), strict=False):
             there = {x: table[row][column] for x, row in rows.items() if row in table}
             ours = {x: cell for x, cell in sorted(there.items()) if cell.mean is not None}
             axis.errorbar(

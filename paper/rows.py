@@ -91,18 +91,21 @@ STRESS = [
     Row("ρ = 100%, +MI alone", MI),
 ]
 STRESS_CURVES = {
-    f"{what}, {draw}": {
-        0: "ρ = 0%, source-only",
-        **{100 * s: f"ρ = {s:.0%}, {title}" for s in SHARES},
-        100: f"ρ = 100%{', +MI alone' if what == '+MI' else ''}",
-    }
-    for what, draw, title in (
-        ("+TSA", "uniform draw", "uniform draw"),
-        ("+TSA", "oracle-stratified", "oracle-stratified"),
-        ("+MI", "uniform draw", "uniform draw, +MI alone"),
-    )
+    **{
+        f"{what}, {draw}": {
+            0: "ρ = 0%, source-only",
+            **{100 * s: f"ρ = {s:.0%}, {title}" for s in SHARES},
+            100: f"ρ = 100%{', +MI alone' if what == '+MI' else ''}",
+        }
+        for what, draw, title in (
+            ("+TSA", "uniform draw", "uniform draw"),
+            ("+TSA", "oracle-stratified", "oracle-stratified"),
+            ("+MI", "uniform draw", "uniform draw, +MI alone"),
+        )
+    },
+    "AdaBN": {100: "AdaBN"},
 }
-"""Titles of STRESS by their ρ in percent, a curve for each way that they go."""
+"""Titles of STRESS by their ρ in percent, a curve for each way that they go, and a dot for AdaBN."""
 
 SAMPLES = [
     Row("source-only", {}),

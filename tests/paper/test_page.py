@@ -122,7 +122,7 @@ def test_what_is_not_here_is_said_on_the_page_for_good(tiny, monkeypatch, capsys
     nowhere = {**protocol.tasks, "B → X": (protocol.tasks["B → C"][0], str(tiny / "nowhere.npz"))}
     monkeypatch.setitem(PROTOCOLS, "tiny", replace(protocol, tasks=nowhere))
     request = Request("table5", on="tiny", rows=("DANN",), seeds=(0,))
-    told = f"Not run: 24 runs, {tiny / 'nowhere.npz'} is not here."
+    told = f"Not run: 27 runs, {tiny / 'nowhere.npz'} is not here."
     assert told in reproduce(request, tiny / "out")[-1].read_text()
     assert "not run (1 run): " in capsys.readouterr().err
     for again in (replace(request, columns=("A → B",)), replace(request, only_collect=True)):

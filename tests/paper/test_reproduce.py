@@ -62,11 +62,11 @@ def test_what_is_kept_is_not_run_again_even_without_its_folder(tiny, capsys):
     assert all(after[key] == run for key, run in before.items())
     assert "2 runs to do" in capsys.readouterr().err
     page = (tiny / "out" / "table5-on-tiny.md").read_text()
-    assert " 4 of 48 runs done." in page  # eight rows, two tasks, three seeds
+    assert " 4 of 54 runs done." in page  # nine rows, two tasks, three seeds
     assert "(2 of 3 seeds)" in page
-    assert "Not run at all: rows source-only, DANN +TSA without Δμ, " in page
+    assert "Not run at all: rows source-only, AdaBN, DANN +TSA without Δμ, " in page
     assert "; tasks B → C.\n" in page
-    assert "`python -m paper table5 --on tiny` in part (the whole is 48 runs)" in page
+    assert "`python -m paper table5 --on tiny` in part (the whole is 54 runs)" in page
     assert "over 2 seeds." in page  # of those that are there
     reproduce(replace(request, seeds=(2,), rows=("DANN",)), tiny / "out")
     page = (tiny / "out" / "table5-on-tiny.md").read_text()
@@ -99,11 +99,11 @@ def test_each_run_is_kept_as_soon_as_it_is_over(tiny, monkeypatch, capsys):
 def test_nothing_that_was_measured_is_thrown_away(tiny, monkeypatch):
     request = Request("table5", on="tiny", seeds=(5,), columns=("A → B",), rows=("DANN",))
     page = reproduce(request, tiny / "out")[-1].read_text()
-    assert " 1 of 16 runs done." in page  # request for, this seed is the table's
+    assert " 1 of 18 runs done." in page  # request for, this seed is the table's
     assert "Made by `python -m paper table5 --on tiny --seeds 5` in part" in page
     page = reproduce(replace(request, seeds=(0,), columns=("B → C",)), tiny / "out")[-1].read_text()
     assert set(kept(tiny / "out", "table5-on-tiny")["runs"]) == {"DANN | A → B | 5", "DANN | B → C | 0"}
-    assert " 1 of 48 runs done." in page
+    assert " 1 of 54 runs done." in page
     assert "(1 of 3 seeds)" in page
     assert "runs of seed 5" in page
     assert "Made by `python -m paper table5 --on tiny` in part" in page
@@ -170,7 +170,7 @@ def test_tables_share_their_runs(tiny, capsys):
         for n in ("table-memory", "table-samples")
     ]
     assert hashes[1] < hashes[0]
-    assert len([*(tiny / "out" / "work" / "runs").iterdir()]) == 4
+    assert len([*(tiny / "out" / "work" / "runs").iterdir()]) == 5
 
 
 def test_shares_of_the_target_differ_in_nothing_but_the_rows(tiny):
@@ -258,7 +258,7 @@ def test_quick_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert main([*line, "--seeds", "1", "1"]) == 0
     said = capsys.readouterr()
     assert "1 run to do" in said.err
-    assert " 1 of 12 runs done." in said.out
+    assert " 1 of 13 runs done." in said.out
     assert "Made by `python -m paper table4 --quick --steps 3 --seeds 1` in part" in said.out
 
 

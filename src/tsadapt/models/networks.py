@@ -259,7 +259,7 @@ for _name, _network in {
     "moons": Network("vectors: three layers of 15 features", _moons, {**VECTORS, "lr": 0.1}, Length(500, 500)),
     "small-16": Network(
         "1×16×16: two convolutions, 64 features", _small, {"batch_size": 64, "lr": 0.02, "weight_decay": 1e-3},
-        Length(500, 1500), ImageShape(1, 16, (28, 20)), 500,
+        Length(500, 1500, passes=16), ImageShape(1, 16, (28, 20)), 500,
     ),
     "mcd-28": Network("1×28×28: MCD's network for USPS, 100 features", _mcd_28, DIGITS, LONG, ImageShape(1, 28), 500),
     "mcd-32": Network("3×32×32: MCD's network for SVHN, 2,048 features", _mcd_32, DIGITS, LONG, ImageShape(3, 32), 500),

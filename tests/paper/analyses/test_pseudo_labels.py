@@ -13,7 +13,7 @@ from tsadapt.objectives.base import METHODS
 def test_every_variant_of_every_method_is_a_run():
     jobs, columns = Plan(Request("base-methods")).whole({})
     assert len(columns) == 4
-    assert len(jobs) == 4 * (5 * 4 + 1) * 3 + 3
+    assert len(jobs) == 4 * (5 * 4 + 2) * 3 + 3
     assert {job.config.method for job in jobs} <= set(METHODS)
     assert all(":" in name for job in jobs for name in (job.config.source, job.config.target))  # names, not paths
     assert [row.columns for row in VARIANTS if row.columns] == [("UCI → MNIST-5k",)]

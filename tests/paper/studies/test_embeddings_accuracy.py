@@ -31,7 +31,7 @@ def test_from_fit_to_page(tmp_path, monkeypatch):
     monkeypatch.setattr(embeddings_accuracy, "_others", lambda row, source, target: 0.5)
     written = reproduce(Request("embeddings", seeds=(0, 1)), tmp_path / "out")
     runs = json.loads(written[0].read_text())["runs"]
-    assert len(runs) == 3 + 3 * 2
+    assert len(runs) == 3 + 4 * 2
     assert runs["skada CORAL | Small: a → b | 0"]["accuracy"] == 50
     assert "| skada CORAL | 50.0 |" in written[-1].read_text()
     assert 0 <= runs["+TSA | Small: a → b | 1"]["accuracy"] <= 100
