@@ -25,8 +25,9 @@ stored results, and `python -m paper --list` shows what can run with the data at
   available; each section states the differences. Ours are of the last step of every run. The paper does not state which
   step it reports; its authors' code reports the best epoch by target labels, which we call oracle.
 - "+MI" is mutual information alone, "+TSA" the augmentation with mutual information.
-- Source-only never sees the target. Everything else forwards both domains together, which changes batch normalisation
-  as well; [base-methods](../paper/results/base-methods.md) measures that alone.
+- Source-only never sees the target. AdaBN is source-only with the batch normalisation of the target: the baseline to
+  beat. DANN and JADA forward the domains one by one, everything else both together, which changes batch normalisation
+  as well ([base-methods](../paper/results/base-methods.md), [normalisation](../paper/results/normalisation.md)).
 - Our CDAN+E stands beside the paper's CDAN; BSP is on top of CDAN+E.
 """
 

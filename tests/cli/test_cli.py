@@ -1,4 +1,5 @@
 import csv
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.tasks import write_task
 
 from tsadapt.cli import main
 
@@ -165,7 +167,7 @@ def test_stopped_by_a_signal_and_started_again(here, how):
 def test_demo_in_small(here, capsys):
     assert main(["demo", "--out", "demo", "--steps", "20"]) == 0
     summary = json.loads(Path("demo/summary.json").read_text())
-    assert set(summary) == {"source_only", "mi", "tsa"}
+    assert set(summary) == {"source_only", "adabn", "mi", "tsa"}
     assert all(0 < accuracy < 1 for accuracy in summary.values())
     assert Path("demo/demo.png").stat().st_size > 10_000
     assert "+TSA" in capsys.readouterr().out
@@ -244,3 +246,38 @@ def test_a_home_of_nobody_does_not_exist(run, capsys):
             main([*verb, "~nobody-of-that-name/x.npz", *(["--out", "source.npz"] if verb != ["doctor"] else [])]) == 2
         )
         assert "does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["fit", "predict", "evaluate"])
+def test_a_device_without_numbers_is_refused(tmp_path, monkeypatch, capsys, verb):
+    monkeypatch.chdir(tmp_path)
+    write_task(tmp_path)
+    task = ["source.npz", "target.npz", "--steps", "2", "--quiet", "--out", "run"]
+    assert main(["fit", *task]) == 0
+    capsys.readouterr()
+    words = ["fit", *task[:-1], "other"] if verb == "fit" else [verb, "run", "target.npz"]
+    assert main([*words, "--device", "meta"]) == 2
+    assert "Device 'meta' cannot be used here" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line_with_the_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_task(tmp_path)
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["fit", "source.npz", "target.npz", "--steps", "2", "--quiet", "--out", "run"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "run cannot be written: No space left on device" in said
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "source.npz", "target.npz", "--steps", "2", "--quiet", "--out", "run"]) == 0
+    Path("run/metrics.json").unlink()
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["fit", "source.npz", "target.npz", "--steps", "2", "--quiet", "--out", "run"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert (
+        said == "tsadapt: No space left on device: run/manifest.json. Free some space there, or choose another place."
+    )

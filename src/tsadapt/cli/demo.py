@@ -9,28 +9,30 @@ from tsadapt.cli.options import WholeNumber
 
 __all__ = ["Demo"]
 
-RUNS: dict[str, dict[str, Any]] = {"source_only": {}, "mi": {"mi": True}, "tsa": {"tsa": True}}
-TITLES = {"source_only": "source-only", "mi": "+MI", "tsa": "+TSA"}
+RUNS: dict[str, dict[str, Any]] = {
+    "source_only": {}, "adabn": {"method": "adabn"}, "mi": {"mi": True}, "tsa": {"tsa": True},
+}  # fmt: skip
+TITLES = {"source_only": "source-only", "adabn": "AdaBN", "mi": "+MI", "tsa": "+TSA"}
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Adapt a classifier of UCI digits (8×8, labelled) to MNIST digits (unlabelled): source-only, +MI and +TSA.
+    """Adapt a classifier of UCI digits (8×8, labelled) to MNIST digits (unlabelled): source-only, AdaBN, +MI, +TSA.
 
-    The same network, data, steps and seed for all three; the last step is reported. About a minute on two cores.
+    The same network, data, steps and seed for all four; the last step is reported. About a minute on two cores.
 
     Example: tsadapt demo --out runs/demo
     """
 
     out: Path = Path("runs/demo")
-    """Folder for the three runs, summary.json and demo.png."""
+    """Folder for the four runs, summary.json and demo.png."""
     steps: WholeNumber = 1500
     """Training steps of each run."""
     seed: WholeNumber = 0
     """Seed of everything random."""
 
     def __call__(self) -> int:
-        """Train the three, compare them, and draw."""
+        """Train the four, compare them, and draw."""
         from rich.console import Console
         from rich.table import Table
 

@@ -38,7 +38,7 @@ def draw_comparison(runs: dict[str, dict[str, Any]], classes: tuple[str, ...], t
     plt = pyplot()
     figure, axes = plt.subplots(1, len(runs) + 1, figsize=(3.6 * (len(runs) + 1), 3.9), layout="constrained")
     accuracies = [100 * run["accuracy"] for run in runs.values()]
-    bars = axes[0].bar(list(runs), accuracies, color=["#90a4ae", "#64b5f6", "#1565c0"][: len(runs)])
+    bars = axes[0].bar(list(runs), accuracies, color=["#90a4ae", "#b0bec5", "#64b5f6", "#1565c0"][: len(runs)])
     axes[0].bar_label(bars, fmt="%.1f", padding=2)
     axes[0].set(ylim=(0, 105), ylabel="target accuracy, %", title=title)
     axes[0].spines[["top", "right"]].set_visible(False)
