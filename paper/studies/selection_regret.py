@@ -22,6 +22,9 @@ from tsadapt.sweep.runner import run_all
 
 __all__ = ["POOL", "describe_regrets", "draw_choices", "pool_of", "score_pool", "settings_of_pool"]
 
+VALIDATORS = 2
+"""Raised when the formula of a validator changes: pools are then scored anew. 2: iwcv divides by the sum of weights."""
+
 POOL = 1 + len(grid(parse_axes(PAPER_GRID)))
 
 
@@ -32,8 +35,8 @@ def pool_of(job: Job, folder: Path) -> list[Planned]:
 
 
 def settings_of_pool(job: Job, quick: bool) -> dict[str, Any]:
-    """What the pool depends on beside the config."""
-    return {"grid": [*PAPER_GRID]}
+    """What the pool and its scores depend on beside the config."""
+    return {"grid": [*PAPER_GRID], "validators": VALIDATORS}
 
 
 def score_pool(job: Job, space: Workspace) -> dict[str, Any]:
