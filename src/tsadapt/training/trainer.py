@@ -265,10 +265,11 @@ def _finite(values: Tensor) -> bool:
 
 
 def _gradient_norms(terms: dict[str, Tensor], features: list[Tensor]) -> dict[str, float]:
-    """How much each term pulls at the features: the norm of its gradient there."""
+    """How much each term pulls at the features: the norm of its gradient there; 0 where the features are the inputs."""
+    learned = [f for f in features if f.requires_grad]
     norms = {}
     for name, term in terms.items():
-        grads = torch.autograd.grad(term, features, retain_graph=True, allow_unused=True)
+        grads = torch.autograd.grad(term, learned, retain_graph=True, allow_unused=True) if learned else ()
         norms[name] = math.sqrt(sum(float(g.square().sum()) for g in grads if g is not None))
     return norms
 
