@@ -28,6 +28,8 @@ class Evaluate:
     """Where to write all figures as JSON."""
     use: Literal["last", "selected"] = "last"
     """Which model of the run: of its last step, or the one that validators selected (fit --candidates)."""
+    adapt_bn: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
+    """Normalise the network by DATA first (AdaBN): for a new target that the run was not adapted to."""
     device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda, …"""
 
@@ -46,6 +48,7 @@ class Evaluate:
         domain = model.read(self.data)
         if domain.y is None:
             raise UserError(f"{self.data} has no labels to compare with. To get predictions: tsadapt predict.")
+        model = model.adapt_bn(domain) if self.adapt_bn else model  # labels stay out of it
         predicted = model.outputs(domain)
         metrics = score(predicted, domain, model.classes)
         if predicted.unreadable:

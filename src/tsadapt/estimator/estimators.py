@@ -36,7 +36,7 @@ from tsadapt.runs.candidates import mixtures
 from tsadapt.runs.model import TrainedModel
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import VOTERS, choose
-from tsadapt.training.setup import with_length
+from tsadapt.training.setup import check_normalised, with_length
 from tsadapt.training.trainer import NotFiniteError, Trainer
 
 __all__ = [
@@ -283,6 +283,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         heads = METHODS[config.method].heads
         inputs = source.tensor.shape[1]
         architecture = Architecture(str(config.network), len(classes), inputs, config.bottleneck, heads)
+        check_normalised(config, architecture, target)
         for name, cls in term_classes(config).items():
             cls.check_classes(config.settings.get(name, {}), classes)
         # The caller's generator is put back: what is random here is a function of random_state.

@@ -6,12 +6,27 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-__all__ = ["batch_statistics", "normalisations", "normalise_by"]
+__all__ = ["batch_statistics", "normalisations", "normalise_by", "statistics_batches"]
+
+SMALL = 0.1
+"""A last batch of less than this part of the others is too small for statistics that count as much as theirs."""
 
 
 def normalisations(network: nn.Module) -> list[nn.Module]:
     """The batch normalisations of a network."""
     return [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+
+
+def statistics_batches(rows: int, size: int) -> list[range]:
+    """Rows in batches of `size`; a small remainder goes into the batch before it.
+
+    >>> statistics_batches(1025, 512)
+    [range(0, 512), range(512, 1025)]
+    """
+    starts = [*range(0, rows, size)]
+    if len(starts) > 1 and rows - starts[-1] < SMALL * size:
+        starts.pop()
+    return [range(start, end) for start, end in zip(starts, [*starts[1:], rows], strict=True)]
 
 
 @contextmanager

@@ -69,6 +69,12 @@ class Candidates:
             self._known[key] = self.model.forward(domain)
         return self._known[key]
 
+    def as_trained(self, domain: Domain) -> Predicted:
+        """Predictions of the network as training left it, outside of `finished`."""
+        if self.trainer.objective.method.target_statistics:
+            return self.model.forward(domain)
+        return self.predict(domain)
+
     @contextmanager
     def finished(self) -> Iterator[None]:
         """The network as the method would leave it if training ended at this step; as it was, afterwards."""

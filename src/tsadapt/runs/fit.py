@@ -133,10 +133,11 @@ def _train_and_finish(
             _train(trainer, run, records, candidates, progress, stop, tracker, watch)
         if keep_memory:
             save_memory(run, trainer.objective)
+        as_trained = candidates.as_trained(task.source.test)
         with candidates.finished():
             if not run.predictions_file(trainer.at).exists():  # stopped between its last step and its predictions
                 candidates.take()
-            return _finish(task, trainer, candidates, run)
+            return _finish(task, trainer, candidates, run, as_trained)
     finally:
         records.close()
         candidates.close()
@@ -218,8 +219,13 @@ def _resume(trainer: Trainer, run: RunFolder) -> bool:
     return True
 
 
-def _finish(task: Task, trainer: Trainer, candidates: Candidates, run: RunFolder) -> dict[str, Any]:
-    """Save the model, evaluate it on both domains, and write the metrics last: their presence says the run is done."""
+def _finish(
+    task: Task, trainer: Trainer, candidates: Candidates, run: RunFolder, as_trained: Predicted
+) -> dict[str, Any]:
+    """Save the model, evaluate it on both domains, and write the metrics last: their presence says the run is done.
+
+    `as_trained` is what the network made of the source before a method normalised it by the target.
+    """
     source, target = task.source.test, task.target.test
     on_source, on_target = candidates.predict(source), candidates.predict(target)
     for domain, predicted in ((source, on_source), (target, on_target)):
@@ -237,7 +243,9 @@ def _finish(task: Task, trainer: Trainer, candidates: Candidates, run: RunFolder
         "source": score(on_source, source, task.classes),
         "proxy_a_distance": number(distance),
     }
-    _judge_source(last["source"], source_reference(task.source.train, source, on_source, task.classes))
+    if as_trained is not on_source and "accuracy" in last["source"]:
+        last["source"]["accuracy_as_trained"] = score(as_trained, source, task.classes)["accuracy"]
+    _judge_source(last["source"], source_reference(task.source.train, source, as_trained, task.classes))
     for remark in [remark for term in trainer.objective for remark in term.remarks(_shares(on_target))]:
         _say(f"note: {remark}")
     metrics = {"hash": task.config.hash(), "judged_by": _judged_by(task), "last": last}
@@ -252,7 +260,7 @@ def _judge_source(scored: dict[str, Any], reference: Reference | None) -> None:
     """Note in the metrics of the source what is easily reached there, and say so if the network is far below."""
     if reference is None or "accuracy" not in scored:
         return
-    accuracy = scored["accuracy"]
+    accuracy = scored.get("accuracy_as_trained", scored["accuracy"])
     scored["reference_accuracy"] = reference.accuracy
     scored["far_below_reference"] = reference.far_above(accuracy)
     if scored["far_below_reference"]:

@@ -33,7 +33,7 @@ from tsadapt.models.backbones import Backbone, make_backbone
 from tsadapt.models.classifier import Classifier
 from tsadapt.models.features import cache_root
 from tsadapt.models.networks import Architecture, build
-from tsadapt.models.normalisation import normalisations, normalise_by
+from tsadapt.models.normalisation import normalisations, normalise_by, statistics_batches
 from tsadapt.models.preprocessing import Preprocessing, Reader
 from tsadapt.progress import StepProgress
 from tsadapt.runs.folder import ModelFolder, RunFolder, SweepFolder
@@ -169,32 +169,43 @@ class TrainedModel:
         """
         if not normalisations(self.network):
             raise UserError(f"The network {self.architecture.network!r} has no batch normalisation to adapt.")
+        if len(domain) < 2:
+            raise UserError(f"{domain.name} has one row: a network is normalised by at least 2.")
         order = torch.randperm(len(domain), generator=seeded(len(domain))).tolist()
         shuffled = domain.unlabelled().keep(order)
-        normalise_by(self.network, lambda: self._forward_all(shuffled))
+        groups = statistics_batches(len(domain), self._at_once(domain))
+        normalise_by(self.network, lambda: self._forward_all(shuffled, groups, least=2))
 
-    def _forward_all(self, domain: Domain) -> Predicted:
-        """Features and logits of a domain in batches, in whatever mode the network is."""
+    def _at_once(self, domain: Domain) -> int:
+        return IMAGES_AT_ONCE if isinstance(domain.x, Images) else self.rows_at_once
+
+    def _forward_all(self, domain: Domain, groups: list[range] | None = None, least: int = 1) -> Predicted:
+        """Features and logits of a domain in batches, in whatever mode the network is.
+
+        A batch of which fewer than `least` rows can be read is left out.
+        """
         rows, unreadable = list[int](), Unreadable()
         outputs = self.collector(len(domain))
+        groups = groups or grouped(range(len(domain)), self._at_once(domain))
         if isinstance(domain.x, Images):
             assert self.preprocessing is not None
             framing, ten_crop = self.preprocessing.framing, self.preprocessing.ten_crop
             view, at_least = evaluation_transform(framing, ten_crop), 2 * framing.resize
-            groups, workers = grouped(range(len(domain)), IMAGES_AT_ONCE), workers_here(self.workers, len(domain))
+            workers = workers_here(self.workers, len(domain))
             with StepProgress(len(domain), 0, self.quiet, "image") as progress:
                 for some in image_pass(domain.x, groups, view, at_least, workers):
-                    if some.rows:
+                    if len(some.rows) >= least:
                         outputs.add(some.x.flatten(0, -4), len(some.rows))
-                    rows += some.rows
+                        rows += some.rows
                     unreadable |= some.unreadable
                     progress.advance(progress.done + len(some.rows) + len(some.unreadable))
             if not rows:
-                raise UserError(f"None of the {len(domain)} images of {domain.name} can be read.")
+                found = "None" if len(unreadable) == len(domain) else "Too few"
+                raise UserError(f"{found} of the {len(domain)} images of {domain.name} can be read.")
         else:
             rows = [*range(len(domain))]
-            for x in torch.split(domain.x, self.rows_at_once):
-                outputs.add(x)
+            for group in groups:
+                outputs.add(domain.x[group.start : group.stop])
         return Predicted(*outputs.arrays(), rows, unreadable)
 
     def collector(self, rows: int) -> "_Collector":

@@ -26,13 +26,14 @@ from tsadapt.models.networks import (
     build,
     network_for,
 )
+from tsadapt.models.normalisation import normalisations
 from tsadapt.models.preprocessing import Preprocessing, Reader
 from tsadapt.objectives.base import METHODS
 from tsadapt.objectives.objective import adapts, check_objective, term_classes, with_settings
 from tsadapt.training.runtime import pick_device
 from tsadapt.training.trainer import Trainer
 
-__all__ = ["Task", "check_choices", "make_task", "make_trainer", "one_spelling", "with_length"]
+__all__ = ["Task", "check_choices", "check_normalised", "make_task", "make_trainer", "one_spelling", "with_length"]
 
 DEFAULT_BACKBONE = "resnet50"
 """The paper's for photographs."""
@@ -103,6 +104,7 @@ def make_task(
     inputs = preprocessing.backbone.dim if preprocessing is not None else _width(source.train)
     heads = METHODS[config.method].heads
     architecture = Architecture(str(config.network), len(classes), inputs, config.bottleneck, heads)
+    check_normalised(config, architecture, target.train, preprocessing)
     reader = Reader(architecture, preprocessing, pick_device(config.device), config.workers, quiet)
     source, target = (_prepare(dataset, reader, tell) for dataset in (source, target))
     target = _draw_target(config, target)
@@ -127,6 +129,26 @@ def check_choices(config: RunConfig) -> None:
     pick_device(config.device)
     if config.network is not None:
         _ = NETWORKS[config.network]
+
+
+def check_normalised(
+    config: RunConfig, architecture: Architecture, target: Domain, preprocessing: Preprocessing | None = None
+) -> None:
+    """Refuse a method that normalises the network by the target where there is nothing to normalise, or too little."""
+    if not METHODS[config.method].target_statistics:
+        return
+    if len(target) < 2:
+        raise UserError(f"{target.name} has one row: {config.method} takes its statistics, and needs at least 2.")
+    with torch.device("meta"):  # its layers, without memory and without drawing weights
+        layers = normalisations(build(architecture))
+    if preprocessing is not None and not preprocessing.frozen:
+        layers += normalisations(preprocessing.backbone.module)
+    if not layers:
+        other = "mlp (an estimator's bottleneck)" if NETWORKS[architecture.network].takes is None else "mcd-28"
+        raise UserError(
+            f"{config.method} replaces the statistics of batch normalisation, but the network {architecture.network}"
+            f" has none: use {other}."
+        )
 
 
 def _open(config: RunConfig) -> tuple[Dataset, Dataset]:
