@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -27,6 +28,7 @@ from tsadapt.data.types import Domain
 from tsadapt.errors import UserError
 from tsadapt.estimator.domains import split_domains
 from tsadapt.estimator.pipeline import check_target_went_along
+from tsadapt.estimator.saving import read_estimator, write_estimator
 from tsadapt.models.classifier import Classifier
 from tsadapt.models.networks import Architecture, build
 from tsadapt.objectives.base import METHODS
@@ -222,6 +224,21 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         except UserError as error:
             raise ValueError(str(error)) from error
         return adapted
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted estimator to a file that `load` reads: a .safetensors with tensors and text, no pickle.
+
+        Parameters and all that predictions depend on are kept; a request for metadata routing is not.
+        """
+        write_estimator(self, Path(path).expanduser())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The estimator that `save` wrote. No code of the file is run, so it need not be trusted, unlike a pickle."""
+        kinds: list[type[DomainAdaptationClassifier]] = [DomainAdaptationClassifier, TSAClassifier, cls]
+        fitting = {kind.__name__: kind for kind in kinds if issubclass(kind, cls)}
+        found: Self = read_estimator(Path(path).expanduser(), fitting)
+        return found
 
     def _logits(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
