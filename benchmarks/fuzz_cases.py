@@ -758,7 +758,9 @@ def _edit_tensors(path: Path, seed: int) -> None:
     key = rng.choice(sorted(tensors))
     what = rng.randrange(5)
     if what == 0:
-        tensors[key] = np.full_like(tensors[key], np.nan) if tensors[key].dtype.kind == "f" else tensors[key] * 0
+        tensors[key] = (
+            np.full_like(tensors[key], np.nan) if tensors[key].dtype.kind == "f" else np.zeros_like(tensors[key])
+        )
     elif what == 1:
         tensors[key] = tensors[key][..., None]
     elif what == 2:

@@ -1,11 +1,12 @@
 """A run's config: what it takes, how it is written and read, and the hash that names it."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from tests.configs import changed, run_config
-from tests.tasks import runs_in
+from tests.tasks import runs_in, write_task
 
 from tsadapt.cli import main
 from tsadapt.config import REVISION, RUN_SETTINGS, RunConfig, differing_keys, read_config, read_toml, to_toml
@@ -232,3 +233,41 @@ def test_a_frozen_run_found_by_the_other_spelling_of_its_weights(frozen, capsys)
     again, _ = train_run(changed(frozen, weights=str(Path("w.pth").absolute()), source="./labelled/"), quiet=True)
     assert again == first
     assert "already done" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", [b"caf\xe9.npz", b"\x7f\x01\n\t.npz", "größe\u2028.npz".encode(), b'a"b\\c.npz', b"%41.npz"]
+)
+def test_any_file_name_survives_the_config(name, tmp_path, monkeypatch, capsys):
+    """Also in the command that the chosen run's config is for: fit --config."""
+    monkeypatch.chdir(tmp_path)
+    write_task(tmp_path)
+    odd = os.fsdecode(name)
+    Path("source.npz").rename(odd)
+    words = [odd, "target.npz", "--steps", "2", "--batch-size", "8", "--bottleneck", "4", "--quiet"]
+    assert main(["fit", *words, "--out", "run"]) == 0
+    config = read_config(Path("run/config.toml"))
+    assert config.source == str(tmp_path / odd)
+    assert to_toml(config) == Path("run/config.toml").read_text(encoding="utf-8")
+    assert main(["fit", "--config", "run/config.toml", "--quiet", "--out", "again"]) == 0
+    assert Path("again/metrics.json").read_bytes() == Path("run/metrics.json").read_bytes()
+    said = capsys.readouterr()
+    assert all(character.isprintable() or character == "\n" for character in said.out + said.err)
+
+
+def test_a_name_that_no_file_can_have_is_refused():
+    with pytest.raises(UserError, match="cannot be saved in a config"):
+        to_toml(RunConfig("\ud800", "b"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + "[" * 5000, "a" + ".a" * 5000 + " = 1", "a = " + "{a=" * 5000, "seed = " + "9" * 5000, "a = \0", "="],
+)
+def test_toml_that_cannot_be_read_is_one_line(text, tmp_path, capsys):
+    path = tmp_path / "deep.toml"
+    path.write_text(text)
+    assert main(["fit", "a", "b", "--config", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "deep.toml" in said

@@ -1,10 +1,11 @@
 """Files are whole or not there, whoever else writes, and whatever stands in their place."""
 
+import errno
 import os
 
 import pytest
 
-from tsadapt.files import csv_cells, write_atomically, writing
+from tsadapt.files import csv_cells, naming, write_atomically, writing
 
 
 def test_the_umask_decides_who_may_read(tmp_path):
@@ -62,3 +63,24 @@ def test_numbers_and_other_cells_of_a_table_stay():
     cells = ["", "cat", "-1", "+2.5e-3", "-inf", -3, 0.5, None, "a=b", "a-b"]
     assert csv_cells(cells) == cells
     assert csv_cells(["a\r=1"]) == ["a\\r=1"]
+
+
+@pytest.mark.parametrize("fails", ["fsync", "replace", "open"])
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch, fails):
+    def full(*given, **named):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, fails, full)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        write_atomically(tmp_path / "rows.csv", "text")
+    assert raised.value.filename == str(tmp_path / "rows.csv")
+    monkeypatch.undo()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_an_error_about_another_file_keeps_its_name(tmp_path):
+    with pytest.raises(FileNotFoundError) as raised, writing(tmp_path / "out"):
+        (tmp_path / "in").open()
+    assert raised.value.filename == str(tmp_path / "in")
+    with pytest.raises(OSError, match="no number"), naming(tmp_path / "out"):
+        raise OSError("no number")

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
+from urllib.parse import quote, unquote_to_bytes
 
 from tsadapt.errors import UserError, unknown
 from tsadapt.settings import Setting, described, setting
@@ -209,25 +211,55 @@ def to_toml(config: RunConfig) -> str:
     return "\n".join(_toml_lines({"revision": REVISION, **values})) + "\n"
 
 
+BYTES = "percent-encoded"
+"""The key of a file name that is no text: its bytes as in a URL. TOML holds Unicode alone."""
+
+
+def _toml_value(value: Any) -> str:
+    """A JSON string, number, boolean or array is one of TOML's too, but for DEL, and for bytes that are no UTF-8."""
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            try:
+                return f'{{ {BYTES} = "{quote(os.fsencode(value))}" }}'
+            except UnicodeEncodeError:
+                raise UserError(
+                    f"{value!r} cannot be saved in a config: expected the name of a file, or text."
+                ) from None
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _file_names(values: Any) -> Any:
+    """What was read, with names of files that are no text as Python has them."""
+    if not isinstance(values, dict):
+        return values
+    if [*values] == [BYTES] and isinstance(values[BYTES], str):
+        return os.fsdecode(unquote_to_bytes(values[BYTES]))
+    return {key: _file_names(value) for key, value in values.items()}
+
+
 def _toml_lines(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[str]:
-    """Lines of a table, its own values first; a JSON string, number, boolean or array is one of TOML's too."""
+    """Lines of a table, its own values first."""
     plain = {k: v for k, v in values.items() if v is not None and not isinstance(v, Mapping)}
     tables = {k: v for k, v in values.items() if isinstance(v, Mapping) and v}
     lines = [f"[{'.'.join(map(_toml_key, path))}]"] if path and plain else []
-    lines += [f"{_toml_key(k)} = {json.dumps(v, ensure_ascii=False)}" for k, v in plain.items()]
+    lines += [f"{_toml_key(k)} = {_toml_value(v)}" for k, v in plain.items()]
     return lines + [line for k, v in tables.items() for line in _toml_lines(v, (*path, k))]
 
 
 def _toml_key(key: str) -> str:
     bare = key.replace("-", "").replace("_", "")
-    return key if bare.isascii() and bare.isalnum() else json.dumps(key, ensure_ascii=False)
+    return key if bare.isascii() and bare.isalnum() else _toml_value(key)
 
 
 def read_toml(text: str, where: str) -> dict[str, Any]:
     """The settings of a TOML text, its revision checked; `where` names it in messages."""
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        values: dict[str, Any] = _file_names(tomllib.loads(text))
+    except RecursionError as error:
+        raise UserError(f"{where} is not a config: its tables or lists are nested too deeply.") from error
+    except ValueError as error:  # also of numbers that are too long
         raise UserError(f"{where} is not TOML: {error}.") from error
     revision = values.pop("revision", REVISION)
     if revision != REVISION:

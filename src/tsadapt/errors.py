@@ -1,9 +1,12 @@
 """Errors for users, and helpers to phrase them."""
 
+import errno
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from urllib.parse import unquote
 
-__all__ = ["UserError", "counted", "few", "printable", "unknown"]
+__all__ = ["UserError", "counted", "few", "printable", "system_error", "unknown", "without_password"]
 
 
 class UserError(Exception):
@@ -43,6 +46,37 @@ def printable(text: object) -> str:
     'caf\xe9\\x1b[31m\\n'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def system_error(error: OSError) -> str:
+    """What the system says, of which file, and what helps against a full disk.
+
+    >>> system_error(OSError(28, "No space left on device", "run/model.json"))
+    'No space left on device: run/model.json. Free some space there, or choose another place.'
+    """
+    said = ": ".join(str(part) for part in (error.strerror or error, error.filename) if part)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return f"{said}. Free some space there, or choose another place." if full else said
+
+
+def without_password(text: str, url: str) -> str:
+    """A text that may quote a URL, with the URL's password left out; also one of its query (?password=…).
+
+    >>> url = "postgresql://me:secret@host/db"
+    >>> without_password(f"cannot open {url}: no route", url)
+    'cannot open postgresql://me:***@host/db: no route'
+    """
+    secrets = [value for key, value in re.findall(r"[?&]([^=&]*)=([^&]*)", url) if SECRET.search(key)]
+    _, _, rest = url.partition("://")
+    access, at, _ = rest.rpartition("@")
+    secrets += [access.partition(":")[2]] if at else []
+    for secret in sorted({spelt for one in secrets if one for spelt in (one, unquote(one))}, key=len, reverse=True):
+        text = text.replace(f":{secret}@", ":***@").replace(f"={secret}", "=***")
+        text = text.replace(secret, "***") if len(secret) > 3 else text  # a shorter one is a part of other words
+    return text
+
+
+SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 
 
 def counted(n: int, noun: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["as_json", "csv_cells", "number", "write_atomically", "write_json", "writing"]
+__all__ = ["as_json", "csv_cells", "naming", "number", "write_atomically", "write_json", "writing"]
 
 
 @contextlib.contextmanager
@@ -17,22 +17,36 @@ def writing(path: Path, text: bool = False) -> Iterator[IO[Any]]:
     """A file to write to, which appears under its name when it is whole and on the disk.
 
     It is written beside its place under a name of its own, so that two writers never mix and a reader never sees half
-    a file. A link at `path` is replaced, not followed. The umask decides who may read it.
+    a file. A link at `path` is replaced, not followed. The umask decides who may read it. An error of the system, such
+    as a full disk, names `path`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    handle = os.open(temporary, flags, 0o666)
+    with naming(path, temporary):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(temporary, flags, 0o666)
+        try:
+            mode, coding = ("w", "utf-8") if text else ("wb", None)
+            with os.fdopen(handle, mode, encoding=coding, newline="" if text else None) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def naming(path: Path, instead_of: Path | None = None) -> Iterator[None]:
+    """Give an error of the system the name of the file that was being written, where it has none (a full disk)."""
     try:
-        mode, coding = ("w", "utf-8") if text else ("wb", None)
-        with os.fdopen(handle, mode, encoding=coding, newline="" if text else None) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        nameless = error.filename is None or error.filename == os.fspath(instead_of or path)
+        if error.errno is None or not nameless:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:

@@ -7,7 +7,7 @@ import pandas
 import pytest
 import torch
 
-from tsadapt.data.arrays import from_arrays, label_indices
+from tsadapt.data.arrays import from_arrays, label_indices, load_table
 from tsadapt.data.open import open_dataset
 from tsadapt.data.types import match_labels
 from tsadapt.errors import UserError
@@ -326,3 +326,20 @@ def test_a_header_that_promises_less_than_the_file_holds_loses_no_rows(tmp_path,
             archive.writestr("x.npy", data)
     with pytest.raises(UserError, match=r"more bytes follow its array of shape \(3, 2\)"):
         open_dataset(str(path))
+
+
+def test_columns_of_one_name_in_a_csv_are_refused_at_once(tmp_path):
+    (tmp_path / "a.csv").write_text("a,a,label\n1,2,x\n")
+    with pytest.raises(UserError, match=r"a\.csv has more than one column named 'a'\. Give each column its own name"):
+        load_table(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text("a," * 200_000 + "label\n")
+    with pytest.raises(UserError, match="more than one column named 'a'"):  # pandas takes minutes
+        load_table(tmp_path / "a.csv")
+
+
+def test_the_header_of_a_csv_may_be_marked_quoted_nameless_and_late(tmp_path):
+    (tmp_path / "a.csv").write_text('\ufeff\n\n"a, b",,label\r\n1,2,x\r\n3,4,y\r\n', newline="")
+    table = load_table(tmp_path / "a.csv").train
+    assert table.columns == ("a, b", "Unnamed: 1")
+    assert table.classes == ("x", "y")
+    assert table.tensor[0].tolist() == [1, 2]

@@ -1,6 +1,7 @@
 """Features of photographs: computed once, kept, and not believed blindly."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from tsadapt.models import features
 from tsadapt.models.backbones import make_backbone
 from tsadapt.models.features import extract
 from tsadapt.runs.fit import train_run
+from tsadapt.runs.model import load
 
 
 def test_features_are_computed_once_and_resumed(frozen, monkeypatch):
@@ -143,9 +145,39 @@ def test_features_refuses_what_it_cannot_use(frozen, capsys):
     assert "feature vectors already" in capsys.readouterr().err
     assert main(["features", "new", *SEE, "--out", "f.csv"]) == 2
     assert "ending in .npz" in capsys.readouterr().err
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(frozen, capsys):
+    assert main(["features", "new", *SEE, "--out", "kept.npz", "--quiet"]) == 0
+    shutil.rmtree("cache")
     Path("cache").write_text("in the way")
-    assert main(["features", "new", *SEE, "--out", "f.npz"]) == 2
-    assert "TSADAPT_CACHE" in capsys.readouterr().err
+    capsys.readouterr()
+    for _ in range(2):
+        assert main(["features", "new", *SEE, "--out", "f.npz", "--quiet"]) == 0
+        said = capsys.readouterr().err
+        assert said.count("TSADAPT_CACHE") == 1
+        assert "features cannot be cached in" in said
+        assert (np.load("f.npz")["x"] == np.load("kept.npz")["x"]).all()
+    out, _ = train_run(frozen, Path("run"), quiet=True)  # its backbone is not shared through the cache, either
+    assert "features cannot be cached in" in capsys.readouterr().err
+    assert len(load(out, device="cpu").predict("new")) == len(np.load("f.npz")["x"])
+
+
+def test_a_damaged_part_of_the_cache_is_computed_again(frozen):
+    assert main(["features", "new", *SEE, "--out", "f.npz", "--quiet"]) == 0
+    (part,) = Path("cache/features").rglob("rows-*.npz")
+    before, data = np.load("f.npz")["x"], part.read_bytes()
+    for wrong in (
+        b"",
+        data[:50],
+        data[:-60] + bytes(60),
+        b"PK\x03\x04" + bytes(100),
+        data.replace(b"\x00\x08\x00", b"\x00\x63\x00"),
+    ):
+        part.write_bytes(wrong)
+        assert main(["features", "new", *SEE, "--out", "f.npz", "--quiet"]) == 0
+        assert (np.load("f.npz")["x"] == before).all()
+        assert part.read_bytes() == data
 
 
 @pytest.mark.skipif("TSADAPT_DATA" not in os.environ, reason="needs Office-Caltech-10 under TSADAPT_DATA")

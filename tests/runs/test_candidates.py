@@ -179,3 +179,8 @@ def test_predict_with_the_selected_model(config, capsys):
     capsys.readouterr()
     assert main(["predict", "one", "target.npz", "--use", "selected"]) == 2
     assert "--candidates 5" in capsys.readouterr().err
+
+
+def test_more_candidates_than_steps_are_all_steps(config):
+    assert candidate_steps(changed(config, steps=4, candidates=10**9)) == [1, 2, 3, 4]
+    assert candidate_steps(changed(config, steps=7, candidates=5)) == [1, 3, 4, 6, 7]

@@ -1,6 +1,7 @@
 """The name of a file in a run's folder or a sweep's is written once: everything else asks the folder."""
 
 import ast
+import errno
 import shutil
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from safetensors.torch import load_file, save_file
 from tests.configs import changed
 
 import tsadapt
+from tsadapt.cli import main
 from tsadapt.errors import UserError
 from tsadapt.models.features import cache_root
 from tsadapt.runs.fit import train_run
 from tsadapt.runs.folder import RunFolder
 from tsadapt.runs.model import load
+from tsadapt.runs.records import Records
 
 ROOT = Path(tsadapt.__file__).parent
 FILES = [
@@ -89,10 +92,10 @@ def test_a_chosen_model_that_is_missing_is_not_another_one(config, tmp_path):
 
 def test_a_model_that_is_not_finite_predicts_nothing(config, tmp_path):
     out, _ = train_run(config, tmp_path / "run", quiet=True)
-    weights = RunFolder(out).model.weights
-    state = load_file(weights)
-    state["heads.0.weight"][0, 0] = float("nan")
-    save_file(state, weights)
+    model = load(out, device="cpu")
+    with torch.no_grad():
+        model.network.head.weight[0, 0] = float("nan")
+    model.save(RunFolder(out).model)
     with pytest.raises(UserError, match=r"heads\.0\.weight has values that are not finite"):
         load(out, device="cpu")
 
@@ -129,3 +132,88 @@ def test_confusion_matrices_of_many_classes_have_a_file_of_their_own(config, mon
     monkeypatch.setattr("tsadapt.runs.evaluate.MOST_CLASSES", 500)
     train_run(config, Path("run"), quiet=True, overwrite=True)
     assert not (run / "confusion.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "metrics.json", "model/model.json"])
+@pytest.mark.parametrize(
+    "damage", ["", "[]", "{}", "null", '"x"', "{", "[" * 100_000, b"\xff\xfe", "9" * 5000, "one letter"]
+)
+def test_a_damaged_description_is_named_and_never_believed(config, tmp_path, name, damage, capsys):
+    train_run(config, tmp_path / "run", quiet=True)
+    path, words = tmp_path / "run" / name, [str(tmp_path / "run"), "target.npz"]
+    text = path.read_text()
+    if damage == "one letter":
+        damage = text.replace("bee", "cat", 1) if "bee" in text else text.replace("source", "sauce", 1)
+        assert damage != text
+    path.write_bytes(damage if isinstance(damage, bytes) else damage.encode())
+    capsys.readouterr()
+    if name == "model/model.json":
+        assert main(["predict", *words]) == 2
+    else:
+        assert main(["select", words[0]]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert path.name in said
+
+
+def test_damaged_metrics_are_made_again(config, tmp_path, capsys):
+    _, metrics = train_run(config, tmp_path / "run", quiet=True)
+    before = (tmp_path / "run/metrics.json").read_bytes()
+    (tmp_path / "run/metrics.json").write_bytes(before.replace(b"accuracy", b"acuracy", 1))
+    assert train_run(config, tmp_path / "run", quiet=True)[1] == metrics
+    assert "does not match its checksum. The run is evaluated again" in capsys.readouterr().err
+    assert (tmp_path / "run/metrics.json").read_bytes() == before
+
+
+def test_a_run_with_a_damaged_manifest_can_be_overwritten(config, tmp_path):
+    _, metrics = train_run(config, tmp_path / "run", quiet=True)
+    (tmp_path / "run/manifest.json").write_text("[]")
+    with pytest.raises(UserError, match=r"manifest\.json was not written by tsadapt.*or --overwrite it"):
+        train_run(config, tmp_path / "run", quiet=True)
+    assert train_run(config, tmp_path / "run", quiet=True, overwrite=True)[1] == metrics
+
+
+def test_weights_of_another_run_are_noticed(config, tmp_path):
+    train_run(config, tmp_path / "a", quiet=True)
+    train_run(changed(config, seed=1), tmp_path / "b", quiet=True)
+    shutil.copy(tmp_path / "b/model/model.safetensors", tmp_path / "a/model/model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged.*Train it again\.$"):
+        load(tmp_path / "a", device="cpu")
+    (tmp_path / "a/model/model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model\.safetensors is missing"):
+        load(tmp_path / "a", device="cpu")
+
+
+def test_a_backbone_that_changed_is_noticed(frozen, tmp_path):
+    train_run(frozen, tmp_path / "a", quiet=True)
+    file = RunFolder(tmp_path / "a").model.backbone
+    state = {name: tensor + 1 for name, tensor in load_file(file).items()}
+    file.unlink()
+    save_file(state, file)
+    with pytest.raises(UserError, match=r"backbone\.safetensors is damaged"):
+        load(tmp_path / "a", device="cpu")
+
+
+def test_a_folder_that_is_removed_while_training_stops_the_run(config, tmp_path):
+    out = tmp_path / "run"
+
+    def remove(trainer):
+        if trainer.at == 10:
+            shutil.rmtree(out)
+
+    with pytest.raises(UserError, match=r"run was removed or replaced while .* Run the same command again\."):
+        train_run(config, out, quiet=True, watch=remove)
+    assert train_run(config, out, quiet=True)[1] == train_run(config, tmp_path / "other", quiet=True)[1]
+
+
+def test_records_that_cannot_be_written_are_named(tmp_path, monkeypatch):
+    class Full:
+        def write(self, text):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    records = Records(tmp_path / "records.jsonl", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "_file", Full())
+        with pytest.raises(OSError, match=r"No space left on device: .*records\.jsonl"):
+            records.append({"step": 1})
+    records.close()

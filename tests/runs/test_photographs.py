@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tsadapt.data.transforms import Framing
 from tsadapt.errors import UserError
 from tsadapt.models.backbones import make_backbone
 from tsadapt.runs.fit import train_run
+from tsadapt.runs.model import load
 from tsadapt.training.setup import make_task, make_trainer
 
 
@@ -317,7 +319,13 @@ def test_what_is_no_file_is_named_and_never_opened(frozen, capsys):
     os.mkfifo("pipe.csv")
     Path("circle.npz").symlink_to("circle.npz")
     assert main(["fit", "labelled", "new", *SEE, *QUICK, "--out", "run"]) == 0
-    assert "note: new: ignored 1 path without a readable file: pipe.png (a pipe)." in capsys.readouterr().err
+    note = "new: ignored 1 path without a readable file: pipe.png (a pipe)."
+    assert f"note: {note}" in capsys.readouterr().err
+    for words in (["predict", "run", "new"], ["features", "new", *SEE, "--out", "f.npz"]):
+        assert main(words) == 0
+        assert f"note: {note}" in capsys.readouterr().err, words
+    with pytest.warns(UserWarning, match=re.escape(note)):
+        load("run", device="cpu").predict("new")
     for given, what in (("pipe.png", "a pipe"), ("pipe.csv", "a pipe"), ("circle.npz", "a link in a circle")):
         assert main(["fit", "labelled", given, "--out", "r"]) == 2
         said = capsys.readouterr().err.splitlines()

@@ -1,6 +1,9 @@
 """A run that was stopped goes on to the same bits, and never from something else."""
 
+import hashlib
+import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -178,3 +181,50 @@ def test_dropout_draws_the_same_after_a_restart(config, monkeypatch):
     torch.manual_seed(99)  # as a new process would have it
     again, _ = train_run(config, Path("again"), quiet=True)
     assert weights(whole) == weights(again)
+
+
+def _edited(state, how):
+    if how == "a list":
+        return [1, 2]
+    if how == "momenta":
+        for optimizer in state["optimizers"].values():
+            for held in optimizer["state"].values():
+                held["momentum_buffer"] = held["momentum_buffer"][..., None]
+        return state
+    if how == "options":
+        for optimizer in state["optimizers"].values():
+            optimizer["param_groups"][0]["momentum"] = "x"
+        return state
+    return {key: value for key, value in state.items() if key != how} | ({how: 10**9} if how == "step" else {})
+
+
+@pytest.mark.parametrize("how", ["a list", "step", "model", "objective", "optimizers", "momenta", "options"])
+def test_a_checkpoint_with_a_valid_digest_and_wrong_content_is_passed_over(config, how, monkeypatch, capsys):
+    whole, _ = train_run(config, Path("whole"), quiet=True)
+    with monkeypatch.context() as patch:
+        kill_at(patch, 16)
+        with pytest.raises(Killed):
+            train_run(config, Path("again"), quiet=True)
+    for path in Path("again/checkpoints").iterdir():  # all of them: a state loaded in part must leave no trace
+        state = _edited(torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True), how)
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        path.write_bytes(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
+    again, _ = train_run(config, Path("again"), quiet=True)
+    said = capsys.readouterr().err
+    assert said.count("damaged checkpoint skipped") == 2
+    assert "resumed" not in said
+    assert weights(whole) == weights(again)
+
+
+def test_a_pipe_or_a_folder_among_checkpoints_is_passed_over(config, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        kill_at(patch, 16)
+        with pytest.raises(Killed):
+            train_run(config, Path("again"), quiet=True)
+    os.mkfifo("again/checkpoints/step-000000021.pt")
+    Path("again/checkpoints/step-000000020.pt").mkdir()
+    train_run(config, Path("again"), quiet=True)
+    said = capsys.readouterr().err
+    assert said.count("damaged checkpoint skipped") == 2
+    assert "resumed at step 14" in said

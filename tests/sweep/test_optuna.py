@@ -47,3 +47,20 @@ def test_what_is_wrong_with_a_storage_is_known_before_training(here, capsys):
     assert main([*OPTUNA, "--grid", "lambda0=0.1,0.2", "--storage", "nonsense"]) == 2
     assert "--storage nonsense cannot be opened" in capsys.readouterr().err
     assert not [*Path("s").glob("runs/*")]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:pass%40word@127.0.0.1:1/x", "mysql+pymysql://me:pass@word@127.0.0.1:1/x",
+        "sqlite:///nowhere/x.db?password=pass%40word", "nonsense://me:pass@word@host",
+    ],
+)  # fmt: skip
+def test_a_password_in_the_storage_is_not_printed(here, capsys, url):
+    pytest.importorskip("optuna")
+    assert main([*OPTUNA, "--grid", "lambda0=0.1,0.2", "--storage", url]) == 2
+    said = capsys.readouterr().err
+    assert "cannot be opened" in said
+    assert "***" in said
+    assert "pass%40word" not in said
+    assert "pass@word" not in said

@@ -1,5 +1,7 @@
 import csv
 import json
+import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ from tests.tasks import runs_in, write_task
 
 from tsadapt.cli import main
 from tsadapt.errors import UserError
-from tsadapt.runs.folder import RunFolder
+from tsadapt.runs.folder import RunFolder, SweepFolder
 from tsadapt.runs.model import load
 from tsadapt.selection.predictions import Predictions
 
@@ -216,3 +218,50 @@ def test_a_run_named_like_a_formula_is_not_run_by_a_spreadsheet(here):
     assert [row["run"] for row in rows] == ["'=1+1", "b"]
     assert [float(row["seed"]) for row in rows] == [0, 1]
     assert all(float(row["entropy"]) < 0 for row in rows)
+
+
+def test_a_second_sweep_in_the_same_folder_is_refused(here, capsys):
+    with SweepFolder(Path("s")).lock():
+        assert main([*SWEEP, "--out", "s"]) == 2
+        said = capsys.readouterr().err
+        assert "s is being used by another process: wait for it, or choose another --out." in said
+        assert not Path("s").exists()
+    assert main([*SWEEP, "--out", "s"]) == 0
+
+
+def test_a_config_that_changed_or_predictions_that_are_lost_are_named(here, capsys):
+    assert main([*SWEEP, "--out", "s"]) == 0
+    run = runs_in("s/runs")[0]
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(config.replace("seed = 0", "seed = 7"))
+    assert main(["select", "s"]) == 2
+    assert "config.toml was changed after the run was trained" in capsys.readouterr().err
+    (run / "config.toml").write_text(config)
+    (prediction,) = (run / "predictions").glob("step-*.npz")
+    data = prediction.read_bytes()
+    for wrong in (b"", data[:100], b"PK\x03\x04", data[:-40] + bytes(40)):
+        prediction.write_bytes(wrong)
+        assert main(["select", "s"]) == 2
+        assert f"{prediction} cannot be read" in capsys.readouterr().err
+    prediction.unlink()
+    os.mkfifo(prediction)
+    assert main(["select", "s"]) == 2
+    assert "has no predictions of step" in capsys.readouterr().err
+    prediction.unlink()
+    prediction.write_bytes(data)
+    (run / "manifest.json").unlink()
+    assert main(["select", "s"]) == 2
+    assert "manifest.json is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{}", "null", "{", "step"])
+def test_a_damaged_choice_is_not_another_choice(here, capsys, damage):
+    assert main([*SWEEP, "--out", "s"]) == 0
+    text = Path("s/choice.json").read_text()
+    other = re.sub('"run": "[^"]*"', f'"run": "runs/{runs_in("s/runs")[0].name}", "a": 1', text)
+    Path("s/choice.json").write_text(other if damage == "step" else damage)
+    capsys.readouterr()
+    assert main(["predict", "s", "target.npz"]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "s/choice.json" in said

@@ -2,7 +2,7 @@
 
 import sys
 
-from tsadapt.errors import UserError, printable, unknown
+from tsadapt.errors import UserError, printable, system_error, unknown
 
 __all__ = ["main"]
 
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return 1
     except OSError as error:  # a disk that is full, a place that cannot be written
-        print(printable(f"tsadapt: {error.strerror or error}: {error.filename or ''}"), file=sys.stderr)
+        print(printable(f"tsadapt: {system_error(error)}"), file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         if not (said := out_of_memory(error)):

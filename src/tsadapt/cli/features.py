@@ -60,6 +60,8 @@ class Features:
         if self.out != STREAM and self.out.suffix != ".npz":
             raise UserError(f"--out is {self.out}, expected a name ending in .npz.")
         data = open_dataset(self.data)
+        for note in dict.fromkeys((*data.train.notes, *data.test.notes)):
+            print(printable(f"note: {note}"), file=sys.stderr)
         if data.train.kind == "vector":
             raise UserError(f"{self.data} holds feature vectors already: expected images.")
         torch.manual_seed(0)

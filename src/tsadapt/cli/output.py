@@ -45,4 +45,4 @@ def output(path: Path | None, data: str | None = None, text: bool = True) -> Ite
     except OSError as error:
         if error.filename is not None and not str(error.filename).startswith(str(path.parent)):
             raise
-        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+        raise UserError(f"{path} cannot be written: {error.strerror}. Choose another --out.") from error

@@ -36,7 +36,7 @@ class Select:
 
     def __call__(self) -> int:
         """Score the runs, print the table, and write what was decided."""
-        from tsadapt.errors import UserError
+        from tsadapt.errors import UserError, printable
         from tsadapt.report.selection import print_choice
         from tsadapt.runs.folder import SweepFolder
         from tsadapt.selection.select import check_selector, choose
@@ -55,5 +55,5 @@ class Select:
                 self.out, candidates, choice, {name: setting_of(config, name) for name in varying(candidates)}, {}
             )
             written = SweepFolder(self.out)
-            print(f"written: {written.choice_file}, {written.scores_file}")
+            print(printable(f"written: {written.choice_file}, {written.scores_file}"))
         return 0

@@ -1,5 +1,6 @@
 """tsadapt sweep: hyper-parameters without target labels."""
 
+import contextlib
 import hashlib
 import json
 import sys
@@ -71,11 +72,9 @@ class Sweep(Fit):
     def __call__(self) -> int:
         """Train, choose, and say what was chosen."""
         from tsadapt.objectives.objective import uses
-        from tsadapt.report.selection import print_choice
-        from tsadapt.runs.folder import RunFolder, SweepFolder
-        from tsadapt.selection.select import check_selector, choose
-        from tsadapt.sweep.choice import read_candidates, reference_among, write_choice
-        from tsadapt.sweep.plan import PAPER_GRID, SOURCE_ONLY, Planned, parse_axes
+        from tsadapt.runs.folder import SweepFolder
+        from tsadapt.selection.select import check_selector
+        from tsadapt.sweep.plan import PAPER_GRID, parse_axes
         from tsadapt.training.setup import one_spelling
 
         base = one_spelling(self.to_config())
@@ -86,7 +85,21 @@ class Sweep(Fit):
         for name in [name for name in axes if name in self.given()]:
             print(f"note: --grid sweeps {name}: the value given beside it is for source-only alone.", file=sys.stderr)
         out = self.out or Path("runs") / f"sweep-{_hash(base, given)}"
-        _check_folder(out, base)
+        if out.exists() and not out.is_dir():
+            raise UserError(f"--out {out} is a file, expected a folder.")
+        # With --storage, several sweeps share a folder, and optuna deals the work out.
+        with contextlib.nullcontext() if self.storage else SweepFolder(out).lock():
+            _check_folder(out, base)
+            self._train_and_choose(base, axes, out)
+        return 0
+
+    def _train_and_choose(self, base: RunConfig, axes: "Axes", out: Path) -> None:
+        from tsadapt.report.selection import print_choice
+        from tsadapt.runs.folder import RunFolder, SweepFolder
+        from tsadapt.selection.select import choose
+        from tsadapt.sweep.choice import read_candidates, reference_among, write_choice
+        from tsadapt.sweep.plan import SOURCE_ONLY, Planned
+
         reference = Planned.of(base, SOURCE_ONLY, out)
         planned, failed = self._train(base, axes, reference, out)
         done = [one for one in planned if one.done]
@@ -107,9 +120,9 @@ class Sweep(Fit):
         lost = {one.title: failed[one.out] for one in planned if one.out in failed}
         write_choice(out, candidates, choice, overrides, lost)
         sweep = SweepFolder(out)
-        print(f"written: {sweep.choice_file}, {sweep.scores_file}")
-        print(f"to train it on all of the source: tsadapt fit --config {RunFolder(chosen).config_file} --holdout 0")
-        return 0
+        print(printable(f"written: {sweep.choice_file}, {sweep.scores_file}"))
+        config = RunFolder(chosen).config_file
+        print(printable(f"to train it on all of the source: tsadapt fit --config {config} --holdout 0"))
 
     def _check_flags(self) -> None:
         if self.jobs < 1 or (self.trials is not None and self.trials < 1):
@@ -147,7 +160,8 @@ class Sweep(Fit):
             judged_by = train(reference, how, quiet=self.quiet)["judged_by"]
             if study is not None:
                 return study.run(self.trials or TRIALS, self._scorer(), self.jobs, self.quiet, judged_by, how)
-            print(f"{counted(len(planned), 'run')} to {out / 'runs'}, {self.jobs} at a time …", file=sys.stderr)
+            what = counted(len(planned), "run")
+            print(printable(f"{what} to {out / 'runs'}, {self.jobs} at a time …"), file=sys.stderr)
             return planned, run_all(planned, self.jobs, self.quiet, judged_by, how)
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise KeyboardInterrupt("run the same command to resume") from stopped
@@ -177,8 +191,6 @@ def _check_folder(out: Path, base: RunConfig) -> None:
     """Refuse a folder that holds something else, or a sweep of other data."""
     from tsadapt.runs.folder import SweepFolder
 
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file, expected a folder.")
     if out.exists() and any(out.iterdir()) and not SweepFolder(out).exists:
         raise UserError(f"{out} is not empty and holds no sweep: choose another --out.")
     for run in SweepFolder(out).runs():

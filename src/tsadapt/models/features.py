@@ -9,8 +9,8 @@ Shapes: N images, K features.
 import hashlib
 import io
 import os
+import sys
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from tsadapt.data.image_loader import ImagePass, grouped, image_pass, workers_here
 from tsadapt.data.images import Images, UnreadableImageError
 from tsadapt.data.transforms import Framing, evaluation_transform
-from tsadapt.errors import UserError
+from tsadapt.errors import printable
 from tsadapt.files import write_atomically
 from tsadapt.models.backbones import Backbone, for_inference
 from tsadapt.models.classifier import InputScaling
@@ -79,9 +79,10 @@ def extract(
         decoded = image_pass(images, groups, view, 2 * framing.resize, workers_here(workers, rows))
         with StepProgress(len(images), len(images) - rows, quiet, "image") as progress:
             try:
+                keep = True
                 for i in missing:
                     found[i] = part = _compute(decoded, len(spans[i]), network, progress)
-                    _write(paths[i], part)
+                    keep = keep and _write(paths[i], part)
             except KeyboardInterrupt as stop:
                 raise KeyboardInterrupt("the features so far are cached; run the same command to resume") from stop
     parts = [part for part in found if part is not None]
@@ -130,16 +131,21 @@ def _compute(decoded: Iterator[ImagePass], rows: int, network: _Network, progres
     return _Part(np.concatenate(x), np.array(kept, np.int64), unreadable)
 
 
-def _write(path: Path, part: _Part) -> None:
+def _write(path: Path, part: _Part) -> bool:
+    """Keep a part; False, and a note, if that is not possible: the features are needed now, the cache later."""
     buffer = io.BytesIO()
     bad_rows, reasons = np.array([*part.unreadable], np.int64), np.array([*part.unreadable.values()], str)
     np.savez(buffer, x=part.x, rows=part.rows, bad_rows=bad_rows, reasons=reasons)
     try:
         write_atomically(path, buffer.getvalue())
     except OSError as error:
-        raise UserError(
-            f"Features cannot be cached in {path.parent}: {error.strerror}. Set TSADAPT_CACHE to another folder."
-        ) from error
+        note = (
+            f"note: features cannot be cached in {path.parent}: {error.strerror}. They are used, but not kept. Set"
+            " TSADAPT_CACHE to another folder to keep them."
+        )
+        print(printable(note), file=sys.stderr)
+        return False
+    return True
 
 
 def _read(path: Path, span: range, images: Images) -> _Part | None:
@@ -147,10 +153,10 @@ def _read(path: Path, span: range, images: Images) -> _Part | None:
     if not path.is_file():  # nothing, or a pipe, at which reading would wait for ever
         return None
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             bad = zip(arrays["bad_rows"].tolist(), arrays["reasons"].tolist(), strict=True)
             part = _Part(arrays["x"], arrays["rows"], dict(bad))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except Exception:  # a damaged archive can raise anything; its rows are computed again
         return None
     whole = len(part.x) == len(part.rows) and sorted([*part.rows.tolist(), *part.unreadable]) == [*span]
     return part if whole and not any(_readable(images, row) for row in part.unreadable) else None

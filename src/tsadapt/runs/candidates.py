@@ -44,7 +44,8 @@ def candidate_steps(config: RunConfig) -> list[int]:
     [3, 7, 10]
     """
     steps = config.steps or 0
-    return sorted({max(round(steps * k / config.candidates), 1) for k in range(1, config.candidates + 1)})
+    count = min(config.candidates, steps)  # as many as there are steps are all of them
+    return sorted({max(round(steps * k / count), 1) for k in range(1, count + 1)})
 
 
 class Candidates:

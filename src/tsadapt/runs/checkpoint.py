@@ -6,7 +6,7 @@ with `weights_only`, so that reading one never runs code.
 
 import hashlib
 import io
-import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,23 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
     return path
 
 
-def latest(folder: Path) -> tuple[tuple[int, dict[str, Any]] | None, list[Path]]:
-    """Step and state of the newest checkpoint that is whole (None: there is none), and the damaged ones met."""
+def latest(
+    folder: Path, use: Callable[[dict[str, Any]], None] = lambda state: None
+) -> tuple[tuple[int, dict[str, Any]] | None, list[Path]]:
+    """Step and state of the newest checkpoint that is whole (None: there is none), and the damaged ones met.
+
+    `use` takes the state up, and raises if it is not one of this run's: that one is passed over as damaged, too.
+    """
     damaged: list[Path] = []
     for path in reversed(_all(folder)):
         state = _load(path)
+        if state is not None:
+            try:
+                use(state)
+            except MemoryError:
+                raise
+            except Exception:  # a file can be whole and hold anything
+                state = None
         if state is not None:
             return (int(path.stem.removeprefix("step-")), state), damaged
         damaged.append(path)
@@ -59,11 +71,16 @@ def _all(folder: Path) -> list[Path]:
 
 
 def _load(path: Path) -> dict[str, Any] | None:
+    """The state in a file; None if it is damaged, or the state of another step."""
+    if not path.is_file():  # a folder, or a pipe, at which reading would wait for ever
+        return None
     data = path.read_bytes()
     if hashlib.sha256(data[DIGEST:]).digest() != data[:DIGEST]:
         return None
     try:
-        state: dict[str, Any] = torch.load(io.BytesIO(data[DIGEST:]), weights_only=True, map_location="cpu")
-    except (RuntimeError, EOFError, pickle.UnpicklingError):
+        state = torch.load(io.BytesIO(data[DIGEST:]), weights_only=True, map_location="cpu")
+    except MemoryError:
+        raise
+    except Exception:  # of whatever parses a part of the file
         return None
-    return state
+    return state if isinstance(state, dict) and path.stem == f"step-{state.get('step')!s:0>9}" else None

@@ -1,6 +1,7 @@
 """A run: trained, resumed or found done in its folder, and evaluated at its end."""
 
 import platform
+import shutil
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -99,16 +100,25 @@ def train_run(
         if not quiet:
             _say(_headline(task))
         if run.done:
-            metrics = run.metrics
-            if metrics["judged_by"] == _judged_by(task):
+            metrics = _metrics_there(run)
+            if metrics is not None and metrics["judged_by"] == _judged_by(task):
                 if keep_memory:
                     keep_memory_of(run)
                 _say(f"already done: {run.path}")
                 return run.path, metrics
-            # Trained, but the evaluation labels changed: only evaluate again.
+            # Trained, but the evaluation labels changed, or the metrics are damaged: only evaluate again.
             run.metrics_file.unlink()
         run.write_manifest(manifest)
         return run.path, _train_and_finish(task, run, quiet, tensorboard, keep_memory, watch)
+
+
+def _metrics_there(run: RunFolder) -> dict[str, Any] | None:
+    """The metrics of a run that is done; None, and a note, if they are damaged."""
+    try:
+        return run.metrics
+    except UserError as error:
+        _say(f"note: {error} The run is evaluated again.")
+        return None
 
 
 def _train_and_finish(
@@ -120,7 +130,7 @@ def _train_and_finish(
     trainer = make_trainer(task)
     for note in [note for term in trainer.objective for note in term.notes()]:
         _say(f"note: {note}")
-    resumed = _resume(trainer, run)
+    trainer, resumed = _resume(task, trainer, run)
     records = Records(run.records_file, upto=trainer.at)
     tracker = _tracker(run, trainer.at) if tensorboard else None
     candidates = Candidates(task, trainer, run, quiet)
@@ -185,6 +195,7 @@ def _train(
             with candidates.finished():
                 candidates.take()
         if state is not None:
+            run.check_there()
             checkpoint.save(run.checkpoints, at, state)
         if stopping and at < trainer.steps:
             raise Interrupted(at, run.path)
@@ -205,18 +216,36 @@ def has_memory(config: RunConfig) -> bool:
     return any(request.estimator == "memory" for request in requested_statistics(config))
 
 
-def _resume(trainer: Trainer, run: RunFolder) -> bool:
-    """Go back to the newest whole checkpoint, if there is one."""
-    found, damaged = checkpoint.latest(run.checkpoints)
+def _resume(task: Task, trainer: Trainer, run: RunFolder) -> tuple[Trainer, bool]:
+    """Go back to the newest whole checkpoint, if there is one; the trainer, and whether it goes on from one."""
+    before = _frozen_options(trainer)
+
+    def use(state: dict[str, Any]) -> None:
+        trainer.load(state)
+        if _frozen_options(trainer) != before or not 0 < trainer.at <= trainer.steps or not _momenta_fit(trainer):
+            raise ValueError("the state of another training")
+
+    found, damaged = checkpoint.latest(run.checkpoints, use)
     for path in damaged:
         _say(f"damaged checkpoint skipped: {path}")
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     if found is None:
-        return False
-    step, state = found
-    trainer.load(state)
-    _say(f"resumed at step {step}")
-    return True
+        return make_trainer(task) if damaged else trainer, False  # a state may have been loaded in part
+    _say(f"resumed at step {found[0]}")
+    return trainer, True
+
+
+def _frozen_options(trainer: Trainer) -> list[dict[str, Any]]:
+    """What optimizers keep from step to step; the learning rate follows from the step."""
+    groups = [group for optimizer in trainer.optimizers.values() for group in optimizer.param_groups]
+    return [{k: v for k, v in group.items() if k not in ("params", "lr")} for group in groups]
+
+
+def _momenta_fit(trainer: Trainer) -> bool:
+    """Whether what optimizers keep of each weight has the weight's shape."""
+    states = [item for optimizer in trainer.optimizers.values() for item in optimizer.state.items()]
+    kept = [(weight, value) for weight, held in states for value in held.values() if value is not None]
+    return all(isinstance(value, torch.Tensor) and value.shape == weight.shape for weight, value in kept)
 
 
 def _finish(
@@ -226,6 +255,7 @@ def _finish(
 
     `as_trained` is what the network made of the source before a method normalised it by the target.
     """
+    run.check_there()
     source, target = task.source.test, task.target.test
     on_source, on_target = candidates.predict(source), candidates.predict(target)
     for domain, predicted in ((source, on_source), (target, on_target)):
@@ -252,6 +282,7 @@ def _finish(
     if len(candidates.steps) > 1:
         metrics |= _compared(candidates, on_target, target, task.classes)
     metrics = run.write_metrics(metrics)
+    run.check_there()
     checkpoint.keep(run.checkpoints, trainer.at)
     return metrics
 

@@ -1,6 +1,7 @@
 """Folders of runs and sweeps: every path, ownership and locking."""
 
 import contextlib
+import hashlib
 import json
 import secrets
 import shutil
@@ -18,7 +19,7 @@ from tsadapt.config import RUN_SETTINGS, RunConfig, differing_keys, read_config,
 from tsadapt.errors import UserError
 from tsadapt.files import write_atomically, write_json
 
-__all__ = ["ModelFolder", "RunFolder", "SweepFolder", "locked"]
+__all__ = ["ModelFolder", "RunFolder", "SweepFolder", "locked", "read_json", "write_sealed"]
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class RunFolder:
     @property
     def manifest(self) -> dict[str, Any]:
         """The manifest; empty if there is none yet."""
-        return read_json(self.manifest_file) if self.manifest_file.is_file() else {}
+        return read_json(self.manifest_file, ("data", "classes")) if self.manifest_file.is_file() else {}
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -144,7 +145,7 @@ class RunFolder:
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Write the manifest."""
-        write_json(self.manifest_file, manifest)
+        write_sealed(self.manifest_file, manifest)
 
     def write_metrics(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """Write the metrics: the run is done. Arrays go to a file of their own, and what is written is returned."""
@@ -161,7 +162,7 @@ class RunFolder:
         metrics = referring(metrics, "")
         if tables:
             write_atomically(self.confusion_file, save(tables))
-        write_json(self.metrics_file, metrics)
+        write_sealed(self.metrics_file, metrics)
         return metrics
 
     def confusion(self, scored: dict[str, Any]) -> np.ndarray:
@@ -192,7 +193,12 @@ class RunFolder:
     def claim(self, config: RunConfig, manifest: dict[str, Any], overwrite: bool) -> None:
         """Make the folder this run's: empty, or of the same config and data, unless another may be overwritten."""
         if self._is_run():
-            other = self._difference(config, manifest) if not overwrite or self._readable() else "a run"
+            try:
+                other = self._difference(config, manifest)
+            except UserError as error:  # damaged, or of another version
+                if not overwrite:
+                    raise UserError(f"{error} Choose another --out, or --overwrite it.") from error
+                other = "a run"
             if not other:
                 return
             if not overwrite:
@@ -206,18 +212,16 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes of this machine out; the system lets go however the process ends.
+        """Keep other processes of this machine out; the system lets go however the process ends."""
+        with _locked_folder(self.path, "trained"):
+            yield
 
-        The lock lies beside the folder, so that it outlives the folder's replacement.
-        """
-        path = self.path.absolute()
-        try:
-            with locked(path.with_name(f".{path.name}.lock"), timeout=0):
-                yield
-        except Timeout:
+    def check_there(self) -> None:
+        """Refuse to go on in a folder that somebody removed or replaced: what is written there would be no run."""
+        if not self.exists:
             raise UserError(
-                f"{self.path} is being trained by another process: wait for it, or choose another --out."
-            ) from None
+                f"{self.path} was removed or replaced while the run was writing to it. Run the same command again."
+            )
 
     def _replace(self, config: RunConfig) -> None:
         """Put a fresh folder in place of the old run's, in one rename; files that are no run's stay where they were."""
@@ -252,11 +256,6 @@ class RunFolder:
         begun = f".{self.config_file.name}."
         if self.path.exists() and any(not path.name.startswith(begun) for path in self.path.iterdir()):
             raise UserError(f"{self.path} is not empty and holds no run: choose another --out.")
-        return False
-
-    def _readable(self) -> bool:
-        with contextlib.suppress(UserError):
-            return bool(self.config)
         return False
 
     def _difference(self, config: RunConfig, manifest: dict[str, Any]) -> str:
@@ -326,6 +325,23 @@ class SweepFolder:
         choice = read_json(self.choice_file, ("run", "step"))
         return RunFolder(self.path / str(choice["run"])), choice["step"]
 
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other sweeps of this machine out of the folder: of two, each would miss the runs of the other."""
+        with _locked_folder(self.path, "used"):
+            yield
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: Path, what: str) -> Iterator[None]:
+    """Hold the lock of a folder. It lies beside the folder, so that it outlives the folder's replacement."""
+    path = folder.absolute()
+    try:
+        with locked(path.with_name(f".{path.name}.lock"), timeout=0):
+            yield
+    except Timeout:
+        raise UserError(f"{folder} is being {what} by another process: wait for it, or choose another --out.") from None
+
 
 @contextlib.contextmanager
 def locked(path: Path, timeout: float = -1) -> Iterator[None]:
@@ -347,15 +363,32 @@ def locked(path: Path, timeout: float = -1) -> Iterator[None]:
         lock.release()
 
 
-def read_json(path: Path, keys: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A JSON file of ours, with these keys in it."""
+SEAL = "sha256"
+"""The key of a file's own checksum: a change of one letter could name another model."""
+
+
+def write_sealed(path: Path, value: dict[str, Any]) -> None:
+    """Write a value as JSON together with its checksum; `read_json` compares it."""
+    write_json(path, {**value, SEAL: _checksum(json.loads(json.dumps(value)))})
+
+
+def read_json(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
+    """A JSON file of ours, with these keys in it, as it was written."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if all(key in found for key in keys):
-            return found
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} cannot be read: {error}.") from error
-    raise UserError(f"{path} was not written by tsadapt: expected {', '.join(keys)} in it.")
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: {error}. Expected JSON that tsadapt wrote.") from error
+    if not isinstance(found, dict) or not all(key in found for key in keys):
+        raise UserError(f"{path} was not written by tsadapt: expected {', '.join(keys)} in it.")
+    if SEAL in found and found.pop(SEAL) != _checksum(found):
+        raise UserError(f"{path} is damaged: its content does not match its checksum.")
+    return found
+
+
+def _checksum(value: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _other_config(differ: dict[str, tuple[Any, Any]]) -> str:

@@ -63,7 +63,8 @@ def _memory(rows: dict[str, Tensor], prefix: str) -> FeatureMemory:
 
 def _of_checkpoint(run: RunFolder) -> dict[str, Tensor]:
     found, _ = checkpoint.latest(run.checkpoints)
-    return {} if found is None else _rows(found[1]["objective"])
+    state = {} if found is None else found[1].get("objective")
+    return _rows(state) if isinstance(state, dict) else {}
 
 
 def _rows(state: dict[str, Any]) -> dict[str, Tensor]:
@@ -71,6 +72,6 @@ def _rows(state: dict[str, Any]) -> dict[str, Tensor]:
     found = {}
     for name, value in state.items():
         kept, _, rest = name.removeprefix("statistics.kept.").partition("-memory.")
-        if rest.rpartition(".")[2] in PARTS and kept in ("source", "target"):
+        if rest.rpartition(".")[2] in PARTS and kept in ("source", "target") and isinstance(value, Tensor):
             found[f"{kept}.{rest}"] = value
     return found

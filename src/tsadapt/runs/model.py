@@ -7,8 +7,9 @@ Loading never runs code. Shapes: N rows, K features, C classes.
 """
 
 import copy
-import json
+import hashlib
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +19,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load as load_weights
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -27,8 +29,8 @@ from tsadapt.data.in_memory import as_dataset
 from tsadapt.data.loader import seeded
 from tsadapt.data.transforms import Framing, evaluation_transform
 from tsadapt.data.types import Domain, Unreadable
-from tsadapt.errors import UserError, counted
-from tsadapt.files import write_atomically, write_json
+from tsadapt.errors import UserError, counted, printable
+from tsadapt.files import write_atomically
 from tsadapt.models.backbones import Backbone, make_backbone
 from tsadapt.models.classifier import Classifier
 from tsadapt.models.features import cache_root
@@ -36,7 +38,7 @@ from tsadapt.models.networks import Architecture, build
 from tsadapt.models.normalisation import normalisations, normalise_by, statistics_batches
 from tsadapt.models.preprocessing import Preprocessing, Reader
 from tsadapt.progress import StepProgress
-from tsadapt.runs.folder import ModelFolder, RunFolder, SweepFolder
+from tsadapt.runs.folder import ModelFolder, RunFolder, SweepFolder, read_json, write_sealed
 from tsadapt.selection.logits import MOST_CELLS, FactoredLogits, Logits, blocks, guesses
 from tsadapt.training.runtime import autocast, pick_device
 
@@ -131,7 +133,13 @@ class TrainedModel:
 
     def read(self, data: Any) -> Domain:
         """The rows that it is asked about: of a dataset with splits, the test split."""
-        return as_dataset(data, self.columns, name="the data").test
+        domain = as_dataset(data, self.columns, name="the data").test
+        for note in domain.notes:
+            if self.quiet:
+                warnings.warn(note, stacklevel=3)
+            else:
+                print(printable(f"note: {note}"), file=sys.stderr)
+        return domain
 
     def adapt_bn(self, data: Any) -> Self:
         """The same model normalised by the statistics of `data`, a new unlabelled target (AdaBN); `self` stays."""
@@ -235,23 +243,26 @@ class TrainedModel:
             }  # fmt: skip
             if images.frozen:
                 _save_backbone(folder.backbone, images.backbone)
-        write_atomically(folder.weights, _packed(self.network))
-        write_json(folder.description, {**described, "architecture": asdict(self.architecture)})
+                described["images"]["fingerprint"] = images.backbone.fingerprint()
+        weights = _packed(self.network)
+        write_atomically(folder.weights, weights)
+        described |= {"architecture": asdict(self.architecture), "weights": hashlib.sha256(weights).hexdigest()}
+        write_sealed(folder.description, described)
 
     @classmethod
     def read_from(cls, folder: ModelFolder, device: torch.device, **details: Any) -> Self:
         """The model in a folder."""
+        described = read_json(folder.description, ("architecture", "classes"))
         try:
-            described = json.loads(folder.description.read_text(encoding="utf-8"))
             architecture = Architecture(**described["architecture"])
             images = described.get("images")
             preprocessing = None if images is None else _preprocessing(images, folder)
             trained = preprocessing is not None and not preprocessing.frozen
             network = build(architecture, backbone=preprocessing.backbone if trained and preprocessing else None)
-            network.load_state_dict(load_file(folder.weights))
+            network.load_state_dict(load_weights(_whole(folder.weights, described.get("weights"))))
             _check_finite(network)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            raise UserError(f"The model in {folder.path} cannot be loaded: {str(error).splitlines()[0]}") from error
+            raise UserError(f"The model in {folder.path} cannot be loaded: {str(error).splitlines()[0]}.") from error
         columns = described.get("columns")
         return cls(
             network.to(device).eval(), tuple(described["classes"]), architecture, columns and tuple(columns),
@@ -332,6 +343,16 @@ def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool
     return TrainedModel.read_from(model, where, run=folder, quiet=quiet)
 
 
+def _whole(path: Path, digest: str | None) -> bytes:
+    """The bytes of a file, which must be those that were written."""
+    if not path.is_file():  # or a pipe, at which reading would wait for ever
+        raise ValueError(f"{path.name} is missing. Train it again")
+    data = path.read_bytes()
+    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
+        raise ValueError(f"{path.name} is damaged, its content does not match its checksum. Train it again")
+    return data
+
+
 def _check_finite(module: nn.Module) -> None:
     for name, tensor in module.state_dict().items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
@@ -372,6 +393,8 @@ def _preprocessing(images: dict[str, Any], folder: ModelFolder) -> Preprocessing
     }
     module = make_backbone(fields["name"], "none", fields["size"]).module
     if images["frozen"]:
-        module.load_state_dict(load_file(folder.backbone))
+        module.load_state_dict(load_weights(_whole(folder.backbone, None)))
     backbone = Backbone(module=module, **fields)
+    if images.get("fingerprint", backbone.fingerprint()) != backbone.fingerprint():
+        raise ValueError(f"{folder.backbone.name} is damaged, its content does not match its checksum. Train it again")
     return Preprocessing(backbone, Framing(**images["framing"]), images["frozen"], images["ten_crop"])

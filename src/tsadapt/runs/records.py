@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tsadapt.files import write_atomically
+from tsadapt.files import naming, write_atomically
 
 __all__ = ["Records", "read_records"]
 
@@ -20,12 +20,14 @@ class Records:
 
     def append(self, record: dict[str, Any]) -> None:
         """Write one line, to the end."""
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with naming(self.path):
+            self._file.close()
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

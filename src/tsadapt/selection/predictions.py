@@ -4,7 +4,6 @@ Shapes: n_s, n_v and n_t rows of the source (train), of its held-out part, and o
 """
 
 import io
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tsadapt.errors import UserError
+from tsadapt.data.reading import oddity, reading
 from tsadapt.selection.importance import importance_weights
 from tsadapt.selection.logits import FactoredLogits, Logits, blocks, guesses, softmax
 
@@ -103,13 +102,13 @@ class Predictions:
     @classmethod
     def read(cls, path: Path) -> "Predictions":
         """From an .npz that `packed` made."""
-        try:
+        with reading(str(path), "predictions that fit wrote"):
+            if what := oddity(path):  # a pipe would be waited for
+                raise ValueError(f"it is {what}")
             with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = _with_factors(dict(file))
             mixed = {name.removeprefix("mixed_"): arrays.pop(name) for name in [*arrays] if name.startswith("mixed_")}
             return cls(**arrays, mixed=Mixed(**mixed) if mixed else None)
-        except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
-            raise UserError(f"{path} cannot be read as predictions of a run: {error}.") from error
 
 
 def _with_factors(arrays: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from tsadapt.config import RunConfig
 from tsadapt.errors import UserError, counted
 from tsadapt.files import csv_cells, number, write_atomically, write_json
 from tsadapt.objectives.objective import full_settings
-from tsadapt.runs.folder import RunFolder, SweepFolder
+from tsadapt.runs.candidates import candidate_steps
+from tsadapt.runs.folder import RunFolder, SweepFolder, write_sealed
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import Choice, oracle_judgement
 from tsadapt.sweep.plan import SOURCE_ONLY
@@ -44,11 +45,13 @@ def read_candidates(runs: Sequence[Path], tell: Callable[[str], object] = str) -
     found = []
     for run in _unfolded(runs, tell):
         config, metrics = run.config, run.metrics
+        if metrics.get("hash", config.hash()) != config.hash():
+            raise UserError(f"{run.config_file} was changed after the run was trained: restore it, or train again.")
         last = metrics["last"]
         by_step = metrics.get("oracle", {}).get("by_step", {str(last["step"]): last["target"].get("accuracy")})
-        steps = run.prediction_steps()
-        if not steps:
-            raise UserError(f"{run.path} has no predictions to score: train it again.")
+        steps = candidate_steps(config)
+        if lost := [step for step in steps if not run.predictions_file(step).is_file()]:
+            raise UserError(f"{run.path} has no predictions of step {lost[0]} to score: train it again.")
         for step in steps:
             predictions = Predictions.read(run.predictions_file(step))
             found.append(Candidate(run.path, step, config, predictions, by_step.get(str(step))))
@@ -59,6 +62,8 @@ def read_candidates(runs: Sequence[Path], tell: Callable[[str], object] = str) -
 def _check_one_task(runs: Sequence[Path]) -> None:
     """Refuse runs whose classes or target rows differ: their predictions cannot be compared."""
     manifests = {run: RunFolder(run).manifest for run in runs}
+    if lost := [run for run, manifest in manifests.items() if not manifest]:
+        raise UserError(f"{RunFolder(lost[0]).manifest_file} is missing: train that run again.")
     first = manifests[runs[0]]
     for run, manifest in manifests.items():
         for what, a, b in (
@@ -125,7 +130,7 @@ def write_choice(
     if RunFolder(folder).exists:
         raise UserError(f"{folder} is a run folder: choose another --out for the choice.")
     chosen, sweep = candidates[choice.chosen], SweepFolder(folder)
-    write_json(
+    write_sealed(
         sweep.choice_file,
         {
             "by": choice.by,

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tsadapt.errors import UserError
+from tsadapt.errors import UserError, system_error
 from tsadapt.progress import StepProgress
 from tsadapt.runs.fit import Interrupted, has_memory, train_run
 from tsadapt.runs.folder import RunFolder, SweepFolder
@@ -163,6 +163,8 @@ def _train(one: Planned, how: How) -> str:
             return INTERRUPTED
         except UserError as error:
             return str(error)
+        except OSError as error:
+            return system_error(error)
         except Exception as error:  # whatever it is, the other runs go on
             traceback.print_exc(file=file)
             return f"{type(error).__name__}: {error} (see {log})"

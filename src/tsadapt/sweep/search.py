@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tsadapt.config import RunConfig
-from tsadapt.errors import UserError
+from tsadapt.errors import UserError, without_password
 from tsadapt.runs.folder import SweepFolder
 from tsadapt.sweep.plan import Axes, Planned, Range
 from tsadapt.sweep.runner import How, run_all
@@ -38,7 +38,8 @@ class Search:
         try:
             self.study = optuna.create_study(storage=place, study_name=f"tsadapt-{name}", load_if_exists=True)
         except Exception as error:  # of sqlalchemy or a driver, all kinds
-            raise UserError(f"--storage {place} cannot be opened: {str(error).splitlines()[0]}") from error
+            said = next(iter(str(error).splitlines()), type(error).__name__)
+            raise UserError(without_password(f"--storage {place} cannot be opened: {said}", place)) from error
         if storage is None:  # alone, and so a function of the seed; machines that share must not propose the same
             seed = (base.seed + len(self._trials())) % 2**32
             self.study.sampler = optuna.samplers.TPESampler(seed=seed)

@@ -31,7 +31,7 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).cpu()  # "meta" has no numbers
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"Device {name!r} cannot be used here: {reason} Try --device auto or cpu.") from error
