@@ -27,7 +27,7 @@ EVERY = (10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000, 1500, 2000, 30
 
 
 def curve_of_job(job: Job, space: Workspace) -> dict[str, Any]:
-    """Accuracy, %, on held-out source rows and (oracle) on the target, by step; and the default length."""
+    """Accuracy, %, on held-out source rows and (oracle) on the target, by step; and what the default depends on."""
     task = make_task(job.config)
     trainer = make_trainer(task)
     if task.held is None:
@@ -44,11 +44,10 @@ def curve_of_job(job: Job, space: Workspace) -> dict[str, Any]:
     for _ in trainer.loop():
         if trainer.at in EVERY or trainer.at == trainer.steps:
             held[str(trainer.at)], oracle[str(trainer.at)] = accuracy(task.held), accuracy(task.target.test)
-    rows, classes = len(task.source.train), len(task.classes)
-    length = NETWORKS[str(task.config.network)].length
     return {
-        "default": length.steps(rows, classes, task.config.batch_size or 1, adapts=False),
-        "classes": classes,
+        "network": task.config.network,
+        "batch_size": task.config.batch_size,
+        "classes": len(task.classes),
         "held_rows": len(task.held),
         "held_out": held,
         "oracle": oracle,
@@ -76,7 +75,7 @@ def describe_lengths(results: Results, extra: dict[str, Any]) -> str:
     ]
     for task, runs in _by_task(results).items():
         held, oracle = _mean_curve(runs, "held_out"), _mean_curve(runs, "oracle")
-        default, end = runs[0]["default"], max(held)
+        default, end = _default(runs[0]), max(held)
         at = min((step for step in held if step >= default), default=end)
         flat = flat_from(held, sum(run["held_rows"] for run in runs))
         cells = [
@@ -106,12 +105,17 @@ def draw_lengths(results: Results, rows: list[Row], path: Path) -> None:
         for name, label, colour in (("held_out", "held-out source", SOURCE), ("oracle", "target (oracle)", TARGET)):
             curve = _mean_curve(runs, name)
             axis.plot([*curve], [*curve.values()], color=colour, label=label)
-        axis.axvline(runs[0]["default"], color="#424242", linestyle=":", label="default length")
+        axis.axvline(_default(runs[0]), color="#424242", linestyle=":", label="default length")
         axis.set(title=task, xscale="log", xlabel="steps", ylim=(0, 102))
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle("accuracy of source-only, %", fontsize=10)
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     write_figure(figure, path)
+
+
+def _default(run: dict[str, Any]) -> int:
+    rows, classes, batch = run["data"]["source"]["rows"], run["classes"], run["batch_size"]
+    return NETWORKS[run["network"]].length.steps(rows, classes, batch, adapts=False)
 
 
 def _by_task(results: Results) -> dict[str, list[dict[str, Any]]]:
