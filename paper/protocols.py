@@ -226,7 +226,8 @@ PROTOCOLS = {
             **PACS_PAIRS,
         },
         {},
-        f"the package's defaults for the data. Digits: {SMALL_TEXT}. PACS: {FEATURES}",
+        f"the package's defaults for the data. Digits: {SMALL_TEXT}; source-only and AdaBN 16 passes over the source,"
+        f" at least 500 steps. PACS: {FEATURES}",
         0.022,
         of_task={
             **dict.fromkeys(EMBEDDED_DIGITS, SMALL_DIGITS_DEFAULT),
