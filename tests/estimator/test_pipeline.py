@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import sklearn
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -72,3 +73,57 @@ def test_both_domains_at_once(data):
 def test_the_last_step_takes_a_target(data):
     with pytest.raises(TypeError, match="X_target"):
         make_adaptation_pipeline(StandardScaler(), LogisticRegression())
+
+
+class Adapting(TransformerMixin, ClassifierMixin, BaseEstimator):
+    """Divides the rows it is given into domains of its own."""
+
+    def fit(self, X, y):
+        self.inner_ = tsa().fit(X[:75], y[:75], X_target=X[75:])
+        self.classes_ = self.inner_.classes_
+        return self
+
+    def transform(self, X):
+        return X
+
+    def predict(self, X):
+        return self.inner_.predict(X)
+
+
+def test_rows_that_a_step_took_from_the_transformed_ones_are_not_refused(data):
+    x, y, x_t = data
+    last = make_pipeline(StandardScaler(), Adapting()).fit(x, y)
+    assert (last.predict(x_t) == y).mean() > 0.9
+    make_pipeline(StandardScaler(), Adapting(), LogisticRegression()).fit(x, y)
+
+
+@pytest.mark.parametrize(
+    ("steps", "name"),
+    [
+        (lambda: [StandardScaler(), make_pipeline("passthrough", tsa())], "pipeline__tsaclassifier__X_target"),
+        (lambda: [StandardScaler(), make_adaptation_pipeline(PCA(3), tsa())], "adaptationpipeline__X_target"),
+        (lambda: [StandardScaler(), tsa(), LogisticRegression()], "tsaclassifier__X_target"),
+        (lambda: [StandardScaler(), GridSearchCV(tsa(), {"beta": [0.1]}, cv=2)], "gridsearchcv__X_target"),
+    ],
+    ids=["nested", "ours nested in a plain one", "in the middle", "search"],
+)
+def test_wherever_the_classifier_stands(data, steps, name):
+    x, y, x_t = data
+    with pytest.raises(ValueError, match=r"standardscaler\. .*make_adaptation_pipeline.*transform_input"):
+        make_pipeline(*steps()).fit(x, y, **{name: x_t})
+
+
+def test_fit_transform_refuses_as_well(data):
+    x, y, x_t = data
+    with pytest.raises(ValueError, match="untransformed"):
+        make_pipeline(StandardScaler(), tsa()).fit_transform(x, y, tsaclassifier__X_target=x_t)
+
+
+def test_routing_alone_does_not_transform(data):
+    x, y, x_t = data
+    with sklearn.config_context(enable_metadata_routing=True):
+        steps = [("scale", StandardScaler()), ("tsa", tsa().set_fit_request(X_target=True))]
+        with pytest.raises(ValueError, match="went through scale"):
+            Pipeline(steps).fit(x, y, X_target=x_t)
+        outer = Pipeline([("none", "passthrough"), ("inner", Pipeline(steps, transform_input=["X_target"]))])
+        np.testing.assert_array_equal(outer.fit(x, y, X_target=x_t).predict_proba(x_t), by_hand(*data))

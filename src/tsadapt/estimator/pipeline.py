@@ -40,18 +40,31 @@ def make_adaptation_pipeline(*steps: Any) -> AdaptationPipeline:
 
 
 def check_target_went_along(estimator: Any) -> None:
-    """Refuse an `X_target` that a surrounding pipeline handed over as it was given, while X was transformed."""
+    """Refuse an `X_target` that a surrounding pipeline handed over as it was given, while X was transformed.
+
+    Only what was handed over counts, never what the rows look like: domains may differ as much as they like.
+    """
     frame = sys._getframe(1)
-    while frame is not None and frame.f_back is not None:
+    while frame.f_back is not None:
         frame = frame.f_back
-        pipeline = frame.f_locals.get("self")
-        if frame.f_code.co_name != "fit" or not isinstance(pipeline, Pipeline) or pipeline.steps[-1][1] is None:
+        pipeline = frame.f_locals.get("self") if frame.f_code.co_name in ("fit", "fit_transform") else None
+        if not isinstance(pipeline, Pipeline):
             continue
-        before = [name for name, step in pipeline.steps[:-1] if step not in (None, "passthrough")]
-        if before and "X_target" not in (pipeline.transform_input or ()):
-            raise ValueError(
-                f"X_target reached {type(estimator).__name__} untransformed, while X went through {', '.join(before)}."
-                " Use make_adaptation_pipeline(...).fit(X, y, X_target=X_target), or scikit-learn's"
-                ' Pipeline(..., transform_input=["X_target"]) with metadata routing enabled.'
-            )
-        return
+        for name, value in frame.f_locals.get("params", {}).items():
+            handed_over = value is not None and name.rpartition("__")[2] == "X_target"
+            if handed_over and name not in (pipeline.transform_input or ()):
+                _refuse_steps_before(pipeline, name, estimator)
+
+
+def _refuse_steps_before(pipeline: Pipeline, name: str, estimator: Any) -> None:
+    """Refuse a parameter of fit if X passes steps on its way to the one that the parameter is for."""
+    names = [step for step, _ in pipeline.steps]
+    step = name.partition("__")[0]
+    before = pipeline.steps[: names.index(step) if step in names else -1]
+    passed = [name for name, step in before if step not in (None, "passthrough")]
+    if passed:
+        raise ValueError(
+            f"X_target reached {type(estimator).__name__} untransformed, while X went through {', '.join(passed)}."
+            " Use make_adaptation_pipeline(...).fit(X, y, X_target=X_target), or scikit-learn's"
+            ' Pipeline(..., transform_input=["X_target"]) with metadata routing enabled.'
+        )
