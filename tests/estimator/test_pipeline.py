@@ -78,7 +78,7 @@ def test_the_last_step_takes_a_target(data):
 class Adapting(TransformerMixin, ClassifierMixin, BaseEstimator):
     """Divides the rows it is given into domains of its own."""
 
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None):
         self.inner_ = tsa().fit(X[:75], y[:75], X_target=X[75:])
         self.classes_ = self.inner_.classes_
         return self
@@ -92,7 +92,7 @@ class Adapting(TransformerMixin, ClassifierMixin, BaseEstimator):
 
 def test_rows_that_a_step_took_from_the_transformed_ones_are_not_refused(data):
     x, y, x_t = data
-    last = make_pipeline(StandardScaler(), Adapting()).fit(x, y)
+    last = make_pipeline(StandardScaler(), Adapting()).fit(x, y, adapting__sample_weight=np.ones(len(x)))
     assert (last.predict(x_t) == y).mean() > 0.9
     make_pipeline(StandardScaler(), Adapting(), LogisticRegression()).fit(x, y)
 
