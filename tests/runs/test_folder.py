@@ -2,6 +2,7 @@
 
 import ast
 import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -103,6 +104,10 @@ def test_a_model_that_is_not_finite_predicts_nothing(config, tmp_path):
 def test_a_damaged_backbone_in_the_cache_is_written_anew(frozen, tmp_path):
     train_run(frozen, tmp_path / "a", quiet=True)
     (shared,) = (cache_root() / "backbones").iterdir()
+    shared.unlink()
+    os.mkfifo(shared)
+    train_run(changed(frozen, lr=0.03), tmp_path / "pipe", quiet=True)  # which nobody ever writes to
+    assert shared.is_file()
     state = {name: tensor + 1 for name, tensor in load_file(shared).items()}
     shared.unlink()  # the first run keeps its link to what was there
     save_file(state, shared)
@@ -203,6 +208,7 @@ def test_a_folder_that_is_removed_while_training_stops_the_run(config, tmp_path)
 
     with pytest.raises(UserError, match=r"run was removed or replaced while .* Run the same command again\."):
         train_run(config, out, quiet=True, watch=remove)
+    assert not out.exists()
     assert train_run(config, out, quiet=True)[1] == train_run(config, tmp_path / "other", quiet=True)[1]
 
 

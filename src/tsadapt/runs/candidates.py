@@ -88,6 +88,7 @@ class Candidates:
 
     def take(self) -> None:
         """Keep the predictions of this step."""
+        self.run.check_there()
         made, task, at = self._predictions(), self.task, self.trainer.at
         if self.records is not None:
             self.records.append({"step": at, **scores_of(made)})

@@ -131,6 +131,7 @@ def _train_and_finish(
     for note in [note for term in trainer.objective for note in term.notes()]:
         _say(f"note: {note}")
     trainer, resumed = _resume(task, trainer, run)
+    run.check_there()
     records = Records(run.records_file, upto=trainer.at)
     tracker = _tracker(run, trainer.at) if tensorboard else None
     candidates = Candidates(task, trainer, run, quiet)

@@ -378,6 +378,8 @@ def _save_backbone(path: Path, backbone: Backbone) -> None:
 
 def _holds(path: Path, module: nn.Module) -> bool:
     """Whether a file is there and holds just these weights: the cache may be damaged."""
+    if not path.is_file():  # nothing, or a pipe, at which reading would wait for ever
+        return False
     try:
         found = load_file(path)
     except (OSError, SafetensorError):
