@@ -206,7 +206,6 @@ PROTOCOLS = {
         " 500 steps, batch 64 + 64, SGD with momentum 0.9, rate 0.1, β = 0.5 (chosen on seeds 0 to 9, which are not"
         " reported, by their target accuracy: an oracle's choice)",
         0.01,
-        joint_bn=True,
         oracle="settings chosen by an oracle",
         general=False,
     ),
