@@ -90,7 +90,7 @@ STRESS = [
     Row("ρ = 100%", TSA, "ρ = 100%"),
     Row("ρ = 100%, +MI alone", MI),
 ]
-STRESS_CURVES = {
+STRESS_CURVES: dict[str, dict[float, str]] = {
     **{
         f"{what}, {draw}": {
             0: "ρ = 0%, source-only",
