@@ -585,7 +585,8 @@ def _spoiled(rng: random.Random, path: str, checked: bool, cut_shows: bool = Tru
     """A file with damaged bytes, or something else in its place."""
     if rng.random() < 0.15:
         what, place = _pick(rng, PLACES)
-        return f"{path}: {what}", lambda here: place(here / path), True
+        fewer = what == "removed" and path in PNGS  # a folder with one image less is as good a folder
+        return f"{path}: {what}", lambda here: place(here / path), not fewer
     how, seed = rng.choice([*BYTES]), rng.randrange(2**32)
     shows = checked or (cut_shows and how in SHORTER)
     return f"{path}: {how}", lambda here: _spoil(here / path, how, seed), shows

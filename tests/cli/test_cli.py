@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -281,3 +282,15 @@ def test_a_full_disk_is_one_line_with_the_file(tmp_path, monkeypatch, capsys):
     assert (
         said == "tsadapt: No space left on device: run/manifest.json. Free some space there, or choose another place."
     )
+
+
+def test_a_warning_is_a_note_without_a_line_of_the_code(monkeypatch, capsys):
+    def shown(*given):
+        print(warnings.formatwarning("odd\x1b[31m", UserWarning, "code.py", 1), end="")
+        return 0
+
+    monkeypatch.setattr("tsadapt.cli.list.List.__call__", shown)
+    before = warnings.formatwarning
+    assert main(["list", "methods"]) == 0
+    assert capsys.readouterr().out == "note: odd\\x1b[31m\n"
+    assert warnings.formatwarning is before

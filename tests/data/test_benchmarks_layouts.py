@@ -150,6 +150,13 @@ def test_links_and_sparse_files_of_an_archive_are_named(root):
     assert domain.x.decode(2, 1).shape == (3, 30, 40)
 
 
+def test_an_archive_of_nothing_but_links_and_sparse_files_says_so(root):
+    sparse = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.map": "0,10", "GNU.sparse.size": "9999"}
+    packed(root, ("photo/dog/sparse.png", tarfile.REGTYPE, sparse), ("photo/dog/hard.png", tarfile.LNKTYPE, {}))
+    with pytest.raises(UserError, match=r"no images of pacs:photo.*dog/sparse\.png, dog/hard\.png are links or sparse"):
+        open_dataset("pacs:photo")
+
+
 def test_damaged_archives_end(root):
     path = packed(root, *((f"photo/dog/{i}.png", tarfile.REGTYPE, {}) for i in range(3)))
     whole = path.read_bytes()

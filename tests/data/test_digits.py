@@ -149,6 +149,11 @@ def test_a_damaged_matlab_file_is_explained(root):
         path.write_bytes(whole[:n])
         with pytest.raises(UserError, match=r"synth_train_32x32.mat cannot be read: .*download it again"):
             open_dataset("digits:syn")
+    path.write_bytes(whole)
+    (root / "synth_test_32x32.mat").write_bytes(whole[:300])
+    with pytest.raises(UserError, match=r"synth_test_32x32.mat cannot be read: .*download it again"):
+        open_dataset("digits:syn")
+    (root / "synth_test_32x32.mat").write_bytes(whole)
     for i in range(0, 400, 3):
         path.write_bytes(whole[:i] + bytes([whole[i] ^ 0xFF]) + whole[i + 1 :])
         with contextlib.suppress(UserError):

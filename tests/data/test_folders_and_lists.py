@@ -204,6 +204,16 @@ def test_what_is_no_regular_file_is_skipped_and_named_in_a_folder(oddities):
     assert len(domain.fingerprint()) == 16
 
 
+def test_an_empty_folder_named_like_an_image_is_named(tmp_path):
+    root = write_classes(tmp_path / "data", n=2)
+    (root / "ant/00.png").unlink()
+    (root / "ant/00.png").mkdir()
+    (root / "ant/more").mkdir()
+    domain = opened(root)
+    assert len(domain) == 2 * len(CLASSES) - 1
+    assert domain.notes[0].endswith(": ignored 1 path without a readable file: ant/00.png (an empty folder).")
+
+
 def test_what_is_no_regular_file_is_skipped_and_named_in_a_list(oddities):
     lines = ["ant/00.png ant", *(f"{path} odd" for path in ODD), "bee cow", "bee/00.png bee", "bee/77.png bee"]
     (oddities / "list.txt").write_text("\n".join(lines))

@@ -1,6 +1,9 @@
 """The command line: verbs first. Nothing heavy is imported before a verb needs it, so that --help answers at once."""
 
+import contextlib
 import sys
+import warnings
+from collections.abc import Iterator
 
 from tsadapt.errors import UserError, printable, system_error, unknown
 
@@ -57,7 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise UserError(unknown("verb", verb, VERBS))
         from tsadapt.cli.verbs import run_verb
 
-        return run_verb(verb, rest)
+        with _warnings_as_notes():
+            return run_verb(verb, rest)
     except UserError as error:
         print(f"tsadapt: {printable(error)}", file=sys.stderr)
         return 2
@@ -75,6 +79,20 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         print(printable(f"tsadapt: interrupted{f'; {stop}' if str(stop) else ''}"), file=sys.stderr)
         return 130
+
+
+@contextlib.contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Show warnings as the command line shows notes: what they say, and not which line of the code says so."""
+
+    def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = "") -> str:
+        return printable(f"note: {message}") + "\n"
+
+    before, warnings.formatwarning = warnings.formatwarning, note
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def out_of_memory(error: Exception) -> str:

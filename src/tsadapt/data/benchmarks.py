@@ -172,6 +172,11 @@ def _from_tar(archive: Path, spellings: set[str], full: str) -> Domain | None:
                 places[inside] = member.offset_data, member.size  # of two with one name, the last one counts
             else:
                 odd.append(path_text(inside))
+    if not places and odd:
+        raise UserError(
+            f"{archive} has no images of {full} that can be read in place: {few(odd)} are links or sparse files. Pack"
+            " the images again as plain files."
+        )
     if not places:
         return None
     rows = sorted(places, key=by_file_name)

@@ -105,8 +105,11 @@ def _from_files(
     return load
 
 
+COMPLETE = "a complete file of this dataset: download it again"
+
+
 def _read(path: Path, reader: Callable[[Path], tuple[Split, Split]]) -> tuple[Split, Split]:
-    with reading(str(path), "a complete file of this dataset: download it again"):
+    with reading(str(path), COMPLETE):
         return reader(path)
 
 
@@ -120,11 +123,12 @@ def _idx(path: Path) -> tuple[Split, Split]:
 
     def array(kind: str, split: str) -> np.ndarray:
         file = path.with_name(path.name.replace("train", split).replace("images-idx3", kind))
-        data = _checked(file)
-        data = gzip.decompress(data) if file.suffix == ".gz" else data
-        dimensions = data[3]
-        shape = np.frombuffer(data, ">u4", dimensions, 4)
-        return np.frombuffer(data, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+        with reading(str(file), COMPLETE):
+            data = _checked(file)
+            data = gzip.decompress(data) if file.suffix == ".gz" else data
+            dimensions = data[3]
+            shape = np.frombuffer(data, ">u4", dimensions, 4)
+            return np.frombuffer(data, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
     train, test = ((array("images-idx3", s), array("labels-idx1", s).astype(np.int64)) for s in ("train", "t10k"))
     return train, test
@@ -135,7 +139,9 @@ def _libsvm(path: Path) -> tuple[Split, Split]:
 
     def split(file: Path) -> Split:
         images, labels = [], []
-        for line in bz2.decompress(_checked(file)).decode("ascii").splitlines():
+        with reading(str(file), COMPLETE):
+            lines = bz2.decompress(_checked(file)).decode("ascii").splitlines()
+        for line in lines:
             label, *values = line.split()
             labels.append(int(float(label)) - 1)
             images.append([float(value.split(":")[1]) for value in values])
@@ -150,9 +156,10 @@ def _mat(path: Path) -> tuple[Split, Split]:
     from scipy.io import loadmat
 
     def split(file: Path) -> Split:
-        _checked(file)
-        arrays = loadmat(str(file))
-        return np.transpose(arrays["X"], (3, 0, 1, 2)), arrays["y"].reshape(-1).astype(np.int64) % 10
+        with reading(str(file), COMPLETE):
+            _checked(file)
+            arrays = loadmat(str(file))
+            return np.transpose(arrays["X"], (3, 0, 1, 2)), arrays["y"].reshape(-1).astype(np.int64) % 10
 
     return split(path), split(path.with_name(path.name.replace("train", "test")))
 

@@ -106,8 +106,10 @@ def _files(root: Path) -> tuple[list[str], dict[str, str]]:
     folders: list[tuple[bool, str]] = []  # whether a link leads there, and the path: links come last
 
     def scan(inside: str, by_link: bool) -> None:
+        empty = True
         with os.scandir(os.path.join(root, inside)) as entries:
             for entry in entries:
+                empty = False
                 path = f"{inside}/{entry.name}" if inside else entry.name
                 if entry.name.startswith("."):
                     continue
@@ -119,6 +121,8 @@ def _files(root: Path) -> tuple[list[str], dict[str, str]]:
                     heappush(folders, (True, path))
                 else:
                     odd[path] = what
+        if empty and is_image(inside):
+            odd[inside] = "an empty folder"
 
     scan("", False)
     start = _identity(str(root))
