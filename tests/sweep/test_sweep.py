@@ -202,6 +202,19 @@ def test_candidates_are_named_by_their_whole_objective(here, capsys):
     }
 
 
+def test_what_follows_from_the_method_is_no_part_of_the_name(here, capsys):
+    words = ["sweep", "source.npz", "target.npz", *SHORT, "--no-mi"]
+    assert main([*words, "--grid", "method=source-only,dann", "--grid", "source_term=ce", "--out", "s"]) == 0
+    assert {"ce + dann", "source-only"} <= _cells(capsys.readouterr().out)
+    assert main([*words, "--method", "dann", "--grid", "separate_bn=true,false", "--out", "t"]) == 0
+    cells = _cells(capsys.readouterr().out)
+    assert {"tsa + dann", "tsa + dann, separate_bn False"} <= cells
+
+
+def _cells(out):
+    return {word.strip() for line in out.splitlines() for word in line.split("│")}
+
+
 def test_a_run_of_an_older_version_is_called_that(here, capsys):
     Path("old").mkdir()
     Path("old/config.toml").write_text('source = "a"\n')

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tsadapt.errors import counted, printable
+from tsadapt.objectives.base import METHODS
 from tsadapt.selection.select import CONSENSUS, VOTERS, Choice, oracle_judgement
 from tsadapt.sweep.choice import Candidate, oracle_accuracies, setting_of, varying
 
@@ -58,11 +59,17 @@ def _names(candidates: Sequence[Candidate]) -> list[str]:
     several = len({c.step for c in candidates}) > 1
     names = []
     for c in candidates:
-        values = {name: setting_of(c.config, name) for name in others}
+        values = {name: setting_of(c.config, name) for name in others if not _follows(name, c)}
         words = [_objective(c), *(f"{name} {_shown(value)}" for name, value in values.items() if value is not None)]
         names.append(", ".join([*words, *([f"step {c.step}"] if several else [])]))
     pairs = zip(names, candidates, strict=True)
     return [printable(f"{name} ({c.run})" if names.count(name) > 1 else name) for name, c in pairs]
+
+
+def _follows(name: str, candidate: Candidate) -> bool:
+    """Whether a setting is what the candidate's method has by itself."""
+    method = METHODS[candidate.config.method]
+    return name == "separate_bn" and candidate.config.separate_bn in (None, method.separate_bn)
 
 
 def _objective(candidate: Candidate) -> str:
