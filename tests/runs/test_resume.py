@@ -228,3 +228,44 @@ def test_a_pipe_or_a_folder_among_checkpoints_is_passed_over(config, monkeypatch
     said = capsys.readouterr().err
     assert said.count("damaged checkpoint skipped") == 2
     assert "resumed at step 14" in said
+
+
+@pytest.mark.parametrize("line", ['{"step": "x"}', "[]", "null", "{", "[" * 100_000, '{"loss": 1}', "\udcff"])
+def test_damaged_lines_of_the_records_are_named_and_left_out(config, line, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        kill_at(patch, 17)
+        with pytest.raises(Killed):
+            train_run(config, Path("a"), quiet=True)
+    records = Path("a/records.jsonl")
+    lines = records.read_text().splitlines()
+    lines[1] = line
+    records.write_bytes("\n".join(lines).encode("utf-8", "surrogateescape"))
+    train_run(config, Path("a"), quiet=True)
+    assert "a/records.jsonl is damaged: 1 line left out" in capsys.readouterr().err
+    assert [json.loads(text)["step"] for text in records.read_text().splitlines()] == [1, 10, 15, 20, 24]
+
+
+def test_a_pipe_in_place_of_the_records_is_replaced(config, monkeypatch):
+    with monkeypatch.context() as patch:
+        kill_at(patch, 17)
+        with pytest.raises(Killed):
+            train_run(config, Path("a"), quiet=True)
+    Path("a/records.jsonl").unlink()
+    os.mkfifo("a/records.jsonl")
+    train_run(config, Path("a"), quiet=True)
+    assert Path("a/records.jsonl").is_file()
+
+
+@pytest.mark.parametrize("file", ["step-000000008.npz", "test-000000008.safetensors"])
+def test_damaged_predictions_of_a_stopped_run_are_named(config, file, monkeypatch, tmp_path):
+    data = np.load("target.npz")
+    split = {f"{part}_{key}": data[key] for part in ("train", "test") for key in "xy"}
+    np.savez("target.npz", **split, classes=data["classes"])
+    config = changed(config, candidates=3)
+    with monkeypatch.context() as patch:
+        kill_at(patch, 23)
+        with pytest.raises(Killed):
+            train_run(config, Path("a"), quiet=True)
+    Path("a/predictions", file).write_bytes(b"damaged")
+    with pytest.raises(UserError, match=rf"{file} cannot be read: .* Remove a, and run the same command again\."):
+        train_run(config, Path("a"), quiet=True)

@@ -64,3 +64,15 @@ def test_a_password_in_the_storage_is_not_printed(here, capsys, url):
     assert "***" in said
     assert "pass%40word" not in said
     assert "pass@word" not in said
+
+
+def test_a_storage_that_fails_on_the_way_is_one_line(here, monkeypatch, capsys):
+    optuna = pytest.importorskip("optuna")
+
+    def fail(study, *given, **named):
+        raise optuna.exceptions.StorageInternalError("database is locked\nsecond line")
+
+    monkeypatch.setattr(optuna.study.Study, "ask", fail)
+    assert main([*OPTUNA, "--grid", "lambda0=0.1,0.2", "--trials", "1"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith("failed; run the same command to go on: database is locked")

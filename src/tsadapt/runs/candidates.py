@@ -12,6 +12,7 @@ from tsadapt.config import RunConfig
 from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import Images
 from tsadapt.data.loader import mixed
+from tsadapt.data.reading import oddity, reading
 from tsadapt.data.transforms import evaluation_transform
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError
@@ -115,8 +116,11 @@ class Candidates:
         kept = self.run.predictions_file(step)
         logits: Logits
         if path.exists():
-            parts = load_file(path)
-            logits = parts["logits"] if "logits" in parts else FactoredLogits(**parts)
+            with reading(str(path), "logits that fit wrote"):
+                if what := oddity(path):
+                    raise ValueError(f"it is {what}")
+                parts = load_file(path)
+                logits = parts["logits"] if "logits" in parts else FactoredLogits(**parts)
         else:
             logits = Predictions.read(kept).logits_t
         return replace(last, features=last.features[:, :0], logits=logits)

@@ -281,7 +281,10 @@ def _finish(
         _say(f"note: {remark}")
     metrics = {"hash": task.config.hash(), "judged_by": _judged_by(task), "last": last}
     if len(candidates.steps) > 1:
-        metrics |= _compared(candidates, on_target, target, task.classes)
+        try:
+            metrics |= _compared(candidates, on_target, target, task.classes)
+        except UserError as error:  # damaged meanwhile
+            raise UserError(f"{error} Remove {run.path}, and run the same command again.") from error
     metrics = run.write_metrics(metrics)
     run.check_there()
     checkpoint.keep(run.checkpoints, trainer.at)

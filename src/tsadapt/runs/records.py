@@ -1,9 +1,11 @@
 """records.jsonl: one line for every logged step, in the order of the steps."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+from tsadapt.errors import counted, printable
 from tsadapt.files import naming, write_atomically
 
 __all__ = ["Records", "read_records"]
@@ -14,7 +16,10 @@ class Records:
 
     def __init__(self, path: Path, upto: int) -> None:
         self.path = path
-        kept = [record for record in read_records(path) if record["step"] <= upto]
+        found, damaged = _lines(path)
+        if damaged:
+            print(printable(f"note: {path} is damaged: {counted(damaged, 'line')} left out."), file=sys.stderr)
+        kept = [record for record in found if record["step"] <= upto]
         write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
         self._file = path.open("a", encoding="utf-8")
 
@@ -31,12 +36,24 @@ class Records:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a run; a last line that was cut short by a kill is left out."""
+    """The records of a run; damaged lines, such as a last one that was cut short by a kill, are left out."""
+    return _lines(path)[0]
+
+
+def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The records, and the number of damaged lines; the last one may be cut short, and does not count."""
     records: list[dict[str, Any]] = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-    return records
+    damaged = list[int]()
+    if not path.is_file():  # nothing, or a pipe, at which reading would wait for ever
+        return records, 0
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for i, line in enumerate(lines):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if isinstance(record, dict) and type(record.get("step")) is int:
+            records.append(record)
+        else:
+            damaged.append(i)
+    return records, sum(i < len(lines) - 1 for i in damaged)

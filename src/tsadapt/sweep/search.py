@@ -1,10 +1,12 @@
 """A search by optuna: it proposes settings by what came out so far, and its storage can be shared by machines."""
 
+import contextlib
 import hashlib
 import json
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ class Search:
     def __init__(self, base: RunConfig, axes: Axes, folder: Path, storage: str | None) -> None:
         try:
             import optuna
+            from sqlalchemy.exc import SQLAlchemyError
         except ImportError as error:
             raise UserError("optuna is not installed: pip install 'tsadapt[sweep]'.") from error
         self.base, self.axes, self.folder = base, axes, folder
@@ -35,11 +38,18 @@ class Search:
         folder.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(json.dumps([base.hash(), sorted(map(str, axes.items()))]).encode()).hexdigest()[:12]
         place = storage or f"sqlite:///{SweepFolder(folder).storage}"
-        try:
+        with _storage_errors(f"--storage {place} cannot be opened: ", place, Exception):  # of a driver, all kinds
             self.study = optuna.create_study(storage=place, study_name=f"tsadapt-{name}", load_if_exists=True)
-        except Exception as error:  # of sqlalchemy or a driver, all kinds
-            said = next(iter(str(error).splitlines()), type(error).__name__)
-            raise UserError(without_password(f"--storage {place} cannot be opened: {said}", place)) from error
+        self._errors = partial(
+            _storage_errors, f"--storage {place} failed; run the same command to go on: ", place,
+            (optuna.exceptions.OptunaError, SQLAlchemyError),
+        )  # fmt: skip
+        with self._errors():
+            self._prepare(storage, base)
+
+    def _prepare(self, storage: str | None, base: RunConfig) -> None:
+        import optuna
+
         if storage is None:  # alone, and so a function of the seed; machines that share must not propose the same
             seed = (base.seed + len(self._trials())) % 2**32
             self.study.sampler = optuna.samplers.TPESampler(seed=seed)
@@ -49,6 +59,12 @@ class Search:
         self, trials: int, score: Scorer, jobs: int, quiet: bool, judged_by: dict[str, Any], how: How
     ) -> tuple[list[Planned], dict[Path, str]]:
         """Train what optuna proposes until `trials` have ended, those of other machines included; runs and failures."""
+        with self._errors():
+            return self._run(trials, score, jobs, quiet, judged_by, how)
+
+    def _run(
+        self, trials: int, score: Scorer, jobs: int, quiet: bool, judged_by: dict[str, Any], how: How
+    ) -> tuple[list[Planned], dict[Path, str]]:
         failed: dict[Path, str] = {}
         while (room := trials - len(self._ended())) > 0:
             asked = [self.study.ask() for _ in range(min(jobs, room))]
@@ -88,6 +104,16 @@ class Search:
     def _planned(self, settings: dict[str, Any]) -> Planned:
         rounded = {n: float(f"{v:.4g}") if isinstance(v, float) else v for n, v in settings.items()}
         return Planned.of(self.base, {name: rounded[name] for name in self.axes}, self.folder)
+
+
+@contextlib.contextmanager
+def _storage_errors(what: str, place: str, kinds: type[Exception] | tuple[type[Exception], ...]) -> Iterator[None]:
+    """Say what is wrong with a storage in one line, without its password."""
+    try:
+        yield
+    except kinds as error:
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(without_password(what + said, place)) from error
 
 
 def _suggest(trial: Any, name: str, values: tuple[Any, ...] | Range) -> Any:
