@@ -19,7 +19,8 @@ time limit and a memory limit. Its outcome is one of:
   end, or a flipped bit in a bare .npy, is other valid data.
 - wrote outside: a file that is neither --out (--fix-list), nor its lock, nor in the cache was made, changed or removed.
 
-Ends with status 1 if there was a traceback, hang, crash, silent change or a file written outside.
+Ends with status 1 if there was a traceback, hang, crash, silent change or a file written outside. The counts and every
+failure go to paper/results/benchmarks/fuzz.json.
 """
 
 import argparse
@@ -55,6 +56,7 @@ OUTCOMES = ("ok", "refused", "noisy", "traceback", "hang", "crash", "silent chan
 BAD = OUTCOMES[3:]
 FEW_LINES = 12
 """Lines of a refusal, at most; a message on wrong flags has a frame of up to eight."""
+RESULT = Path("paper/results/benchmarks/fuzz.json")
 SECONDS, GIGABYTES = 60.0, 3.0
 SPEAKS = re.compile(
     "damaged|cannot|missing|unreadable|not read|left out|not found|not exist|skipped|ignored|changed|incomplete"
@@ -369,7 +371,7 @@ def main() -> int:
     parser.add_argument("--only", choices=KINDS, help="cases of one kind alone")
     parser.add_argument("--case", type=int, help="run this case, show what it printed, and keep its folder")
     parser.add_argument("--jobs", type=int, default=1, help="cases side by side")
-    parser.add_argument("--out", type=Path, help="JSON file with all outcomes")
+    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file with the counts and every failure")
     arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="tsadapt-fuzz-"))
     if arguments.case is None:
@@ -394,22 +396,30 @@ def main() -> int:
         print(f"status {outcome.status}\n--- standard output\n{outcome.out}\n--- standard error\n{outcome.err}")
     print(summary(found, arguments.seed))
     print(f"\n{len(found)} cases in {time.monotonic() - began:.0f} s")
-    if arguments.out is not None:
+    if arguments.case is None and arguments.only is None:
         _write(arguments.out, found, arguments.seed)
     return int(any(outcome.name in BAD for _, outcome in found))
 
 
 def _write(path: Path, found: list[tuple[Case, Outcome]], seed: int) -> None:
+    """The counts, and the cases that failed; all others follow from the seed."""
     rows: list[dict[str, Any]] = [
         {
             "case": case.number, "kind": case.kind, "outcome": outcome.name, "detail": outcome.detail,
             "wrong": case.wrong, "command": shlex.join(case.words)[:1000], "status": outcome.status,
             "last_line": next(iter(outcome.err.strip().splitlines()[-1:]), "")[:300],
         }
-        for case, outcome in sorted(found, key=lambda pair: pair[0].number)
+        for case, outcome in sorted(found, key=lambda pair: pair[0].number) if outcome.name in (*BAD, "noisy")
     ]  # fmt: skip
-    counts = Counter(outcome.name for _, outcome in found)
-    made = {"seed": seed, "counts": {name: counts[name] for name in OUTCOMES}, "cases": rows}
+    kinds = {
+        kind: {name: sum(c.kind == kind and o.name == name for c, o in found) for name in OUTCOMES} for kind in KINDS
+    }
+    made = {
+        "command": f"python -m benchmarks.fuzz --cases {len(found)} --seed {seed}",
+        "counts": {name: sum(kinds[kind][name] for kind in KINDS) for name in OUTCOMES},
+        "counts_by_kind": kinds,
+        "failures": rows,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 

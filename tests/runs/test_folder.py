@@ -223,3 +223,30 @@ def test_records_that_cannot_be_written_are_named(tmp_path, monkeypatch):
         with pytest.raises(OSError, match=r"No space left on device: .*records\.jsonl"):
             records.append({"step": 1})
     records.close()
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2, 3])
+def test_a_kill_while_replacing_loses_nothing(config, tmp_path, monkeypatch, renames):
+    """Killed before, between or after the renames, the same command goes on; what is no run's stays."""
+    out = tmp_path / "run"
+    train_run(config, out, quiet=True)
+    (out / "mine.txt").write_text("notes")
+    (out / "more.txt").write_text("notes")
+    rename, done = Path.rename, []
+
+    def killed(path, target):
+        if len(done) == renames:
+            raise KeyboardInterrupt
+        done.append(path)
+        return rename(path, target)
+
+    other = changed(config, seed=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train_run(other, out, quiet=True, overwrite=True)
+    _, metrics = train_run(other, out, quiet=True, overwrite=True)
+    assert metrics["hash"] == RunFolder(out).config.hash()
+    assert RunFolder(out).config.seed == 1
+    assert (out / "mine.txt").read_text() == (out / "more.txt").read_text() == "notes"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".run")] == []

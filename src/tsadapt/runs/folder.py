@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -192,6 +193,7 @@ class RunFolder:
 
     def claim(self, config: RunConfig, manifest: dict[str, Any], overwrite: bool) -> None:
         """Make the folder this run's: empty, or of the same config and data, unless another may be overwritten."""
+        self._finish_replacing()
         if self._is_run():
             try:
                 other = self._difference(config, manifest)
@@ -234,10 +236,21 @@ class RunFolder:
         except OSError as error:
             shutil.rmtree(fresh, ignore_errors=True)
             raise UserError(f"{self.path} cannot be replaced: {error.strerror}.") from error
-        ours = {part.name for part in RunFolder(old)._parts()}
-        for foreign in [entry for entry in old.iterdir() if entry.name not in ours]:
-            foreign.rename(path / foreign.name)
-        shutil.rmtree(old)
+        self._finish_replacing()
+
+    def _finish_replacing(self) -> None:
+        """Bring what is no run's from a replaced folder into the new one, and remove the rest; also after a kill."""
+        path = self.path.absolute()
+        left = re.compile(re.escape(f".{path.name}.") + "(new|old)-[0-9a-f]{16}")
+        beside = sorted(path.parent.iterdir(), reverse=True) if path.parent.is_dir() else []  # old ones first
+        for old in [entry for entry in beside if left.fullmatch(entry.name)]:
+            if not path.exists():  # killed between the two renames
+                old.rename(path)
+                continue
+            ours = {part.name for part in RunFolder(old)._parts()}
+            for foreign in [entry for entry in old.iterdir() if entry.name not in ours]:
+                foreign.rename(path / foreign.name)
+            shutil.rmtree(old)
 
     def _parts(self) -> tuple[Path, ...]:
         """What a run puts into its folder."""
