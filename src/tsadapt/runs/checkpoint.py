@@ -8,11 +8,11 @@ import hashlib
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
-from tsadapt.files import write_atomically
+from tsadapt.files import writing
 
 __all__ = ["keep", "latest", "save"]
 
@@ -24,16 +24,35 @@ DIGEST = hashlib.sha256().digest_size
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
     """Write the state of a step, and remove checkpoints that are no longer needed."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    payload = buffer.getvalue()
     path = folder / f"step-{step:09d}.pt"
-    write_atomically(path, hashlib.sha256(payload).digest() + payload)
+    with writing(path) as file:
+        file.write(bytes(DIGEST))  # the place of the digest, which is known at the end
+        hashed = _Hashed(file)
+        torch.save(state, hashed)  # type: ignore[arg-type]  # it only writes
+        file.seek(0)
+        file.write(hashed.digest())
     # A file of a later step can only be left over from a run that went back: it is not the newest.
     others = [old for old in _all(folder) if old != path]
     for old in [old for old in others if old > path] + [old for old in others if old < path][: 1 - KEPT]:
         old.unlink(missing_ok=True)
     return path
+
+
+class _Hashed:
+    """A file to write to, and the SHA-256 of what was written: a state in memory twice more is too much."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._sum = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._sum.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def digest(self) -> bytes:
+        return self._sum.digest()
 
 
 def latest(
@@ -74,11 +93,12 @@ def _load(path: Path) -> dict[str, Any] | None:
     """The state in a file; None if it is damaged, or the state of another step."""
     if not path.is_file():  # a folder, or a pipe, at which reading would wait for ever
         return None
-    data = path.read_bytes()
-    if hashlib.sha256(data[DIGEST:]).digest() != data[:DIGEST]:
+    with path.open("rb") as file:
+        digest, data = file.read(DIGEST), file.read()
+    if hashlib.sha256(data).digest() != digest:
         return None
     try:
-        state = torch.load(io.BytesIO(data[DIGEST:]), weights_only=True, map_location="cpu")
+        state = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
     except MemoryError:
         raise
     except Exception:  # of whatever parses a part of the file
