@@ -53,7 +53,7 @@ def measure(objective: str, rows: int, classes: int, steps: int, candidates: int
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "run"
         settings: dict[str, Any] = {"candidates": candidates, "steps": steps, "batch_size": BATCH, "log_every": 5}
-        model = tsadapt.fit(source, target, out=out, **settings, **OBJECTIVES[objective])
+        model = tsadapt.fit(source, target, out=out, **(settings | OBJECTIVES[objective]))
         whole = time.perf_counter() - start
         files = {path.name: path.stat().st_size for path in out.rglob("*") if path.is_file()}
         accuracy = model.metrics["last"]["source"]["accuracy"]

@@ -23,7 +23,7 @@ from paper.published import Published, published
 from paper.request import QUICK_DATA, Plan, Request
 from paper.results_file import Results, ResultsFile, parts
 from tsadapt.errors import UserError, counted
-from tsadapt.models.backbones import make_backbone
+from tsadapt.models.encoders import find_backbone
 from tsadapt.runs.fit import versions
 from tsadapt.training.trainer import NotFiniteError
 
@@ -107,7 +107,7 @@ def _run(plan: Plan, stored: ResultsFile, folder: Path) -> None:
     if not left and not any(map(absent, jobs)):
         print(f"nothing to train: {plan.stem} has its {counted(len(jobs), 'run')} already.", file=sys.stderr)
     if left and (backbone := left[0].config.backbone) is not None:  # fail now and once, not in every run
-        make_backbone(backbone, left[0].config.weights, left[0].config.image_size)
+        find_backbone(backbone, left[0].config.weights, left[0].config.image_size)
     if recipe.work is None and recipe.watch is None:
         run_jobs(left, stored, plan.work(folder), side_by_side, recipe.measure)
         return

@@ -84,9 +84,12 @@ class RunConfig:
     )
     bottleneck: int | None = setting(None, "Features of the MLP's hidden layer.", group=NETWORK, above=0, shown="256")
     backbone: str | None = setting(
-        None, "For photographs: a timm network or torchvision:NAME (tsadapt list backbones).", group=NETWORK,
-        metavar="NAME", shown="resnet50",
-    )  # fmt: skip
+        None,
+        "For photographs: a timm network, torchvision:NAME (tsadapt list backbones), or your own FILE.py:FUNCTION.",
+        group=NETWORK,
+        metavar="NAME",
+        shown="resnet50",
+    )
     weights: str | None = setting(
         None, "Backbone weights: a .safetensors or .pth file, or none for random ones.", group=NETWORK, metavar="FILE",
         shown="downloaded",

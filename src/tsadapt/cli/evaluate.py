@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from tsadapt.cli.options import File
+from tsadapt.cli.options import File, Text
 from tsadapt.cli.output import check_output, output
 
 __all__ = ["Evaluate"]
@@ -30,6 +30,8 @@ class Evaluate:
     """Which model of the run: of its last step, or the one that validators selected (fit --candidates)."""
     adapt_bn: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Normalise the network by DATA first (AdaBN): for a new target that the run was not adapted to."""
+    backbone: Text = None
+    """Your own encoder again (FILE.py:FUNCTION), if RUN was trained with one: it never imports code by itself."""
     device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda, …"""
 
@@ -44,7 +46,7 @@ class Evaluate:
         from tsadapt.runs.model import load
 
         check_output(self.out, self.data)
-        model = load(self.run_folder, self.use, self.device, quiet=False)
+        model = load(self.run_folder, self.use, self.device, quiet=False, backbone=self.backbone)
         domain = model.read(self.data)
         if domain.y is None:
             raise UserError(f"{self.data} has no labels to compare with. To get predictions: tsadapt predict.")

@@ -28,7 +28,7 @@ class Features:
     out: Path
     """The .npz to write."""
     backbone: Annotated[str, tyro.conf.arg(metavar="NAME")] = "resnet50"
-    """A timm network, or torchvision:NAME (tsadapt list backbones)."""
+    """A timm network, torchvision:NAME (tsadapt list backbones), or your own FILE.py:FUNCTION."""
     weights: Annotated[MaybeText, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: downloaded)")] = None
     """Backbone weights: a .safetensors or .pth file, or none for random ones."""
     image_size: Annotated[MaybeWhole, WHOLE, tyro.conf.arg(help_behavior_hint="(default: the backbone's)")] = None
@@ -49,7 +49,7 @@ class Features:
         from tsadapt.data.transforms import Framing
         from tsadapt.data.types import match_labels
         from tsadapt.errors import UserError, printable
-        from tsadapt.models.backbones import make_backbone
+        from tsadapt.models.encoders import find_backbone
         from tsadapt.models.networks import Architecture
         from tsadapt.models.preprocessing import Preprocessing, Reader
         from tsadapt.training.runtime import pick_device
@@ -65,7 +65,7 @@ class Features:
         if data.train.kind == "vector":
             raise UserError(f"{self.data} holds feature vectors already: expected images.")
         torch.manual_seed(0)
-        backbone = make_backbone(self.backbone, self.weights, self.image_size)
+        backbone = find_backbone(self.backbone, self.weights, self.image_size)
         framing = Framing(backbone.size, backbone.resize, True, backbone.interpolation)
         architecture = Architecture("mlp", 0, backbone.dim)
         device = pick_device(self.device)

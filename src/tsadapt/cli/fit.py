@@ -93,7 +93,12 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
         """The run's config: the file's settings, on top of them what was given, below them `defaults`."""
         from tsadapt.objectives.objective import setting_named, with_settings
 
-        given = defaults | self._file_settings() | self.given()
+        flags, file = self.given(), self._file_settings()
+        if "backbone" in file and "backbone" not in flags:
+            from tsadapt.models.encoders import refuse_code
+
+            refuse_code(str(file["backbone"]), str(self.config))
+        given = defaults | file | flags
         for name in [name for name in given if "." in name and isinstance(given[name], str)]:
             given[name] = setting_named(name).parse(given[name])
         source, target = self.source or given.pop("source", None), self.target or given.pop("target", None)

@@ -41,8 +41,9 @@ def _lines(kind: str) -> list[str]:
         return dataset_names()
     if kind == "backbones":
         from tsadapt.models.backbones import backbone_names
+        from tsadapt.models.encoders import BACKBONES
 
-        return backbone_names()
+        return [*BACKBONES, *backbone_names()]
     if kind == "validators":
         from tsadapt.selection.select import validator_lines
 

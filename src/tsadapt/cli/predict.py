@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from tsadapt.cli.options import File
+from tsadapt.cli.options import File, Text
 from tsadapt.cli.output import STREAM, output
 
 __all__ = ["Predict"]
@@ -37,6 +37,8 @@ class Predict:
     """Which model of the run: of its last step, or the one that validators selected (fit --candidates)."""
     adapt_bn: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Normalise the network by DATA first (AdaBN): for a new target that the run was not adapted to."""
+    backbone: Text = None
+    """Your own encoder again (FILE.py:FUNCTION), if RUN was trained with one: it never imports code by itself."""
     device: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto"
     """auto, cpu, cuda, …"""
 
@@ -46,7 +48,7 @@ class Predict:
         from tsadapt.files import csv_cells
         from tsadapt.runs.model import load
 
-        model = load(self.run_folder, self.use, self.device, quiet=False)
+        model = load(self.run_folder, self.use, self.device, quiet=False, backbone=self.backbone)
         domain = model.read(self.data)
         model = model.adapt_bn(domain) if self.adapt_bn else model
         with output(self.out, self.data) as file:  # before the work: a place that cannot be written is known at once

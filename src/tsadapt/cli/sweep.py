@@ -94,6 +94,7 @@ class Sweep(Fit):
         return 0
 
     def _train_and_choose(self, base: RunConfig, axes: "Axes", out: Path) -> None:
+        from tsadapt.models.encoders import names_file
         from tsadapt.report.selection import print_choice
         from tsadapt.runs.folder import RunFolder, SweepFolder
         from tsadapt.selection.select import choose
@@ -122,7 +123,8 @@ class Sweep(Fit):
         sweep = SweepFolder(out)
         print(printable(f"written: {sweep.choice_file}, {sweep.scores_file}"))
         config = RunFolder(chosen).config_file
-        print(printable(f"to train it on all of the source: tsadapt fit --config {config} --holdout 0"))
+        code = f" --backbone {base.backbone}" if base.backbone is not None and names_file(base.backbone) else ""
+        print(printable(f"to train it on all of the source: tsadapt fit --config {config} --holdout 0{code}"))
 
     def _check_flags(self) -> None:
         if self.jobs < 1 or (self.trials is not None and self.trials < 1):

@@ -9,7 +9,7 @@ import pickle
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from safetensors import SafetensorError
@@ -19,7 +19,17 @@ from torch import Tensor, nn
 from tsadapt.errors import UserError, few, unknown
 from tsadapt.vision import load_torchvision
 
-__all__ = ["Backbone", "backbone_names", "for_inference", "make_backbone"]
+__all__ = [
+    "Backbone",
+    "Origin",
+    "backbone_names",
+    "channels_last",
+    "check_weights",
+    "feature_width",
+    "for_inference",
+    "load_file_into",
+    "make_backbone",
+]
 
 TORCHVISION = "torchvision:"
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -30,10 +40,19 @@ SHOWN = 4
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a user's own encoder comes from: the name of its function (or class), and the digest of its file."""
+
+    function: str
+    digest: str
+
+
+@dataclass(frozen=True)
 class Backbone:
     """A network from images to features (B, K), and how its images are prepared.
 
     `size`, `resize` and `interpolation` are what its weights were evaluated with; `trained` says whether it has any.
+    `origin` is None for a network of timm or torchvision.
     """
 
     name: str
@@ -45,10 +64,12 @@ class Backbone:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     trained: bool
+    origin: Origin | None = None
 
     def fingerprint(self) -> str:
-        """A hash of the weights."""
-        whole = hashlib.sha256(self.name.encode())
+        """A hash of the weights, and of what computes with them."""
+        name = self.name if self.origin is None else f"{self.origin.function} {self.origin.digest}"
+        whole = hashlib.sha256(name.encode())
         for key, tensor in sorted(self.module.state_dict().items()):
             whole.update(key.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
         return whole.hexdigest()[:16]
@@ -63,24 +84,40 @@ def make_backbone(name: str, weights: str | None, image_size: int | None = None)
     >>> backbone.dim, backbone.size, backbone.trained
     (512, 176, False)
     """
-    if weights not in (None, "none") and not Path(weights).expanduser().is_file():
-        raise UserError(f"No weights at {weights}: expected a .safetensors or .pth file, or none for random weights.")
+    check_weights(weights)
     made = _torchvision(name, weights) if name.startswith(TORCHVISION) else _timm(name, weights, image_size)
-    module, classifier, given, trained = made.module, made.classifier, made.given, weights != "none"
+    module, given = made.module, made.given
     if weights not in (None, "none"):
-        _load_strictly(module, _read_weights(Path(weights).expanduser()), classifier, name, str(weights))
+        hint = "" if name.startswith(TORCHVISION) else f" Weights of torchvision need --backbone {TORCHVISION}NAME."
+        load_file_into(module, weights, made.classifier, name, hint)
     if image_size is not None:
         given = {**given, "size": image_size, "resize": round(image_size * given["resize"] / given["size"])}
-    module.eval()
+    dim = feature_width(module, torch.zeros(1, 3, given["size"], given["size"]), f"The network {name}")
+    return Backbone(name, module, dim, trained=weights != "none", **given)
+
+
+def check_weights(weights: str | None) -> None:
+    """Refuse a file of weights that is not there."""
+    if weights not in (None, "none") and not Path(weights).expanduser().is_file():
+        raise UserError(f"No weights at {weights}: expected a .safetensors or .pth file, or none for random weights.")
+
+
+def feature_width(module: nn.Module, x: Tensor, what: str) -> int:
+    """The features K that a network, put into evaluation mode, gives for each row of `x`; `what` is its name."""
+    shape = tuple(x.shape[1:])
+    rows = f"images of {shape[-1]} pixels" if len(shape) == 3 and shape[0] == 3 else f"rows of shape {shape}"
     try:
         with torch.no_grad():
-            out = module(torch.zeros(1, 3, given["size"], given["size"]))
-    except (RuntimeError, AssertionError, ValueError) as error:
+            out = module.eval()(x)
+    except Exception as error:  # of anybody's code, all kinds
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"The network {name} does not take images of {given['size']} pixels: {reason}") from error
-    if not isinstance(out, Tensor) or out.ndim != 2:
-        raise UserError(f"The network {name} does not return one feature vector per image: choose another.")
-    return Backbone(name, module, out.shape[1], trained=trained, **given)
+        raise UserError(f"{what} does not take {rows}: {reason}") from error
+    if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != len(x) or not out.is_floating_point():
+        found = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+        raise UserError(
+            f"{what} returns {found} for {len(x)} {rows}, expected one feature vector for each: ({len(x)}, K)."
+        )
+    return int(out.shape[1])
 
 
 def backbone_names() -> list[str]:
@@ -228,10 +265,12 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     return {key.removeprefix("module."): cast("Tensor", value) for key, value in state.items()}
 
 
-def _load_strictly(
-    module: nn.Module, state: dict[str, Tensor], classifier: tuple[str, ...], name: str, path: str
-) -> None:
-    """Load weights that must fit but for the classifier that was taken off; all that does not is listed."""
+def load_file_into(module: nn.Module, path: str, classifier: tuple[str, ...], name: str, hint: str = "") -> None:
+    """Load weights that must fit but for the classifier that was taken off; all that does not is listed.
+
+    Numbers of a lower precision (float16) become those of the module. `hint` may help if tensors are missing.
+    """
+    state = _read_weights(Path(path).expanduser())
     heads = tuple(f"{prefix}." for prefix in classifier)
     state = {key: value for key, value in state.items() if not key.startswith(heads)}
     expected = module.state_dict()
@@ -246,9 +285,17 @@ def _load_strictly(
     if missing or extra or shapes:
         parts = (("missing", missing), ("unexpected", extra), ("of the wrong shape", shapes))
         found = "; ".join(f"{len(keys)} {what} ({few(keys, SHOWN)})" for what, keys in parts if keys)
-        hint = f" Weights of torchvision need --backbone {TORCHVISION}NAME." if missing else ""
-        raise UserError(f"{path} does not fit {name}: tensors {found}.{'' if name.startswith(TORCHVISION) else hint}")
+        raise UserError(f"{path} does not fit {name}: tensors {found}.{hint if missing else ''}")
     module.load_state_dict(state, strict=False)
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def channels_last(module: M) -> M:
+    """The network with the channels of its images last in memory; weights of other shapes than images' stay."""
+    module._apply(lambda t: t.to(memory_format=torch.channels_last) if t.ndim == 4 else t)  # type: ignore[no-untyped-call]
+    return module
 
 
 def for_inference(module: nn.Module, size: int) -> nn.Module:
@@ -267,4 +314,4 @@ def for_inference(module: nn.Module, size: int) -> nn.Module:
                 fused = plain
     except Exception:  # tracing fails in as many ways as networks are written
         fused = plain
-    return fused.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    return channels_last(fused)

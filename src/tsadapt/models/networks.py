@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tsadapt.data.transforms import ImageShape
 from tsadapt.errors import UserError
-from tsadapt.models.backbones import Backbone
+from tsadapt.models.backbones import Backbone, channels_last
 from tsadapt.models.classifier import Classifier, InputScaling
 from tsadapt.registry import Registry
 
@@ -135,10 +135,12 @@ def network_for(source: str, target: str, shapes: tuple[tuple[int, ...], tuple[i
     return "small-16" if max(max(shape[1:]) for shape in shapes) <= 16 else "mcd-28"
 
 
-def build(architecture: Architecture, rows: Tensor | None = None, backbone: Backbone | None = None) -> Classifier:
+def build(
+    architecture: Architecture, rows: Tensor | None = None, backbone: Backbone | nn.Module | None = None
+) -> Classifier:
     """The network, with fresh weights from torch's generator; `rows` (the source's) set the scaling of vectors.
 
-    A `backbone` becomes part of it, and is trained with it.
+    A `backbone` becomes part of it, and is trained with it. One that is a plain module takes rows as they are.
     """
     network = NETWORKS[architecture.network]
     k, heads = architecture.inputs, architecture.heads
@@ -148,9 +150,11 @@ def build(architecture: Architecture, rows: Tensor | None = None, backbone: Back
     before: nn.Module = nn.Identity() if body.backbone is None else body.backbone
     if network.takes is not None:
         scaling = InputScaling.of_pixels()
-    elif backbone is not None:
+    elif isinstance(backbone, Backbone):
         scaling = InputScaling.of_images(backbone.mean, backbone.std)
         before = ChannelsLast(backbone.module)
+    elif backbone is not None:
+        scaling, before = InputScaling(0.0, 1.0), backbone
     else:
         scaling = InputScaling(torch.zeros(k), torch.ones(k)) if rows is None else InputScaling.of_rows(rows)
     several: dict[str, Any] = {}
@@ -160,7 +164,7 @@ def build(architecture: Architecture, rows: Tensor | None = None, backbone: Back
         dropout = dropout if body.branch_dropout is None else body.branch_dropout
     return Classifier(
         scaling, before, body.bottleneck, body.dim, architecture.classes, dropout=dropout,
-        pretrained=backbone is not None and backbone.trained, **several,
+        pretrained=isinstance(backbone, Backbone) and backbone.trained, **several,
     )  # fmt: skip
 
 
@@ -169,7 +173,7 @@ class ChannelsLast(nn.Module):
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
-        self.body = body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.body = channels_last(body)
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (B, K) of images (B, 3, H, W)."""

@@ -5,7 +5,7 @@ Training never draws an augmented feature; these are drawn only to be looked at.
 
 import math
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tsadapt.data.loader import seeded
 from tsadapt.data.open import open_dataset
 from tsadapt.data.types import Domain, match_labels
 from tsadapt.errors import UserError
+from tsadapt.models.encoders import refuse_code
 from tsadapt.objectives.objective import full_settings
 from tsadapt.report.figures import as_pixels, pyplot, write_figure
 from tsadapt.runs.folder import RunFolder
@@ -112,11 +113,17 @@ def run_settings(config: RunConfig) -> dict[str, Any]:
     return found
 
 
-def augmented_run(path: Path) -> AugmentedRun:
-    """What is needed to look at the augmented features of a run that has kept its memory."""
+def augmented_run(path: Path, backbone: str | None = None) -> AugmentedRun:
+    """What is needed to look at the augmented features of a run that has kept its memory.
+
+    `backbone` is the encoder of the user's own that it was trained with, if it was.
+    """
     run = RunFolder(path)
     config, memories = run.config, load_memory(run)
-    task, model = make_task(config), load(path, device="cpu")
+    model = load(path, device="cpu", backbone=backbone)
+    if backbone is None:
+        refuse_code(config.backbone, str(run.config_file))
+    task = make_task(config if backbone is None else replace(config, backbone=backbone))
     if model.architecture.heads > 1:
         raise UserError(
             f"{config.method} has {model.architecture.heads} heads: only models with one head are supported."

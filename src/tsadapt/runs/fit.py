@@ -4,17 +4,20 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from tsadapt.config import RunConfig
 from tsadapt.data.in_memory import as_dataset, dataset_name
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError, printable
 from tsadapt.files import number
+from tsadapt.models.encoders import file_origin, in_memory, is_own, names_file
 from tsadapt.objectives.objective import full_settings, requested_statistics, with_settings
 from tsadapt.progress import StepProgress
 from tsadapt.runs import checkpoint
@@ -46,6 +49,7 @@ def fit(
     source: Any,
     target: Any,
     *,
+    backbone: str | nn.Module | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     quiet: bool = True,
@@ -56,17 +60,24 @@ def fit(
     """Train on a labelled source and an unlabelled target, as `tsadapt fit` does; the trained model.
 
     `source` and `target` are what the command takes (paths and names), or arrays, DataFrames, (X, y). `settings` are
-    the command's: tsa=True, method="cdan+e", lambda0=0.5, steps=1000, seed=0, … The run is a folder, `out` (runs/HASH
+    the command's: tsa=True, method="cdan+e", lambda0=0.5, steps=1000, seed=0, … `backbone` is for images: a name, or an
+    encoder of your own as FILE.py:FUNCTION or as a module, which stays as it is. The run is a folder, `out` (runs/HASH
     unless given): the same call resumes it, or finds it done. `model.metrics` has what came out.
     """
+    if backbone is not None and not isinstance(backbone, str | nn.Module):
+        raise UserError(f"backbone is {backbone!r}, expected a name, FILE.py:FUNCTION or a torch.nn.Module.")
+    encoder = backbone if isinstance(backbone, nn.Module) else None
+    name = in_memory(backbone) if isinstance(backbone, nn.Module) else backbone
     labelled = as_dataset(source, name="the source")
     data = labelled, as_dataset(target, labelled.train.columns, name="the target")
-    config = with_settings(RunConfig(dataset_name(data[0]), dataset_name(data[1], with_labels=False)), _say, **settings)
+    config = RunConfig(dataset_name(data[0]), dataset_name(data[1], with_labels=False), backbone=name)
+    config = with_settings(config, _say, **settings)
     folder, _ = train_run(
         config, None if out is None else Path(out), overwrite=overwrite, quiet=quiet, tensorboard=tensorboard,
-        keep_memory=keep_memory, data=data,
+        keep_memory=keep_memory, data=data, encoder=encoder,
     )  # fmt: skip
-    return load(folder, device=config.device, quiet=quiet)
+    own = backbone if backbone is not None and is_own(backbone) else None
+    return load(folder, device=config.device, quiet=quiet, backbone=own)
 
 
 def train_run(
@@ -79,19 +90,23 @@ def train_run(
     keep_memory: bool = False,
     watch: Callable[[Trainer], None] | None = None,
     data: tuple[Dataset, Dataset] | None = None,
+    encoder: nn.Module | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Train what the config says into the folder `out` (runs/HASH unless given); the folder, and its metrics.
 
     A folder with the same config is resumed, or found done; one with another config is refused unless `overwrite`.
     `watch` is called with the trainer after every logged step, and must leave it as it is. `keep_memory` writes the
-    memory of both domains into the folder, also of a run that is done. `data` are datasets in memory.
+    memory of both domains into the folder, also of a run that is done. `data` are datasets in memory, `encoder` is a
+    backbone in memory, which the config names by `in_memory`.
     """
     config = one_spelling(config)
     if keep_memory and not has_memory(config):
         raise UserError(NONE)
     if out is not None:
         RunFolder(out).check(config, overwrite)
-    task = make_task(config, _say, quiet, data)
+        if not overwrite:
+            _check_encoder(RunFolder(out), config)
+    task = make_task(config, _say, quiet, data, encoder)
     config = task.config
     run = RunFolder(out or Path("runs") / config.hash())
     manifest = _manifest(task)
@@ -110,6 +125,18 @@ def train_run(
             run.metrics_file.unlink()
         run.write_manifest(manifest)
         return run.path, _train_and_finish(task, run, quiet, tensorboard, keep_memory, watch)
+
+
+def _check_encoder(run: RunFolder, config: RunConfig) -> None:
+    """Refuse an encoder's file that changed since the run began, before it is imported and images pass through it."""
+    before = run.manifest.get("data", {}).get("backbone")
+    if isinstance(before, dict) and config.backbone is not None and names_file(config.backbone):
+        now = file_origin(config.backbone)
+        if before != {**before, **asdict(now)}:
+            raise UserError(
+                f"{run.path} holds a run with another encoder: {config.backbone} changed since it began. Choose another"
+                " --out, or --overwrite it."
+            )
 
 
 def _metrics_there(run: RunFolder) -> dict[str, Any] | None:
@@ -337,7 +364,10 @@ def _manifest(task: Task) -> dict[str, Any]:
         data[role] = {**rows, "train": train.fingerprint(), "test": test.fingerprint()}
     data["source"]["labels"] = task.source.train.label_fingerprint()
     if task.preprocessing is not None:
-        data["backbone"] = task.preprocessing.backbone.fingerprint()
+        backbone = task.preprocessing.backbone
+        data["backbone"] = backbone.fingerprint()
+        if backbone.origin is not None:
+            data["backbone"] = {"weights": backbone.fingerprint(), **asdict(backbone.origin)}
     return {
         "hash": task.config.hash(),
         "seed": task.config.seed,

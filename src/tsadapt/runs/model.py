@@ -31,8 +31,9 @@ from tsadapt.data.transforms import Framing, evaluation_transform
 from tsadapt.data.types import Domain, Unreadable
 from tsadapt.errors import UserError, counted, printable
 from tsadapt.files import write_atomically
-from tsadapt.models.backbones import Backbone, make_backbone
+from tsadapt.models.backbones import Backbone, Origin, make_backbone
 from tsadapt.models.classifier import Classifier
+from tsadapt.models.encoders import encoder_again
 from tsadapt.models.features import cache_root
 from tsadapt.models.networks import Architecture, build
 from tsadapt.models.normalisation import normalisations, normalise_by, statistics_batches
@@ -236,11 +237,13 @@ class TrainedModel:
         folder = folder if isinstance(folder, ModelFolder) else ModelFolder(Path(folder))
         described: dict[str, Any] = {"classes": self.classes, "columns": self.columns}
         if (images := self.preprocessing) is not None:
-            backbone = {key: value for key, value in vars(images.backbone).items() if key != "module"}
+            backbone = {key: value for key, value in vars(images.backbone).items() if key not in ("module", "origin")}
             described["images"] = {
                 "backbone": backbone, "framing": asdict(images.framing), "frozen": images.frozen,
                 "ten_crop": images.ten_crop,
             }  # fmt: skip
+            if images.backbone.origin is not None:
+                described["images"]["encoder"] = asdict(images.backbone.origin)
             if images.frozen:
                 _save_backbone(folder.backbone, images.backbone)
                 described["images"]["fingerprint"] = images.backbone.fingerprint()
@@ -250,13 +253,17 @@ class TrainedModel:
         write_sealed(folder.description, described)
 
     @classmethod
-    def read_from(cls, folder: ModelFolder, device: torch.device, **details: Any) -> Self:
-        """The model in a folder."""
+    def read_from(
+        cls, folder: ModelFolder, device: torch.device, encoder: str | nn.Module | None = None, **details: Any
+    ) -> Self:
+        """The model in a folder; `encoder` is the user's own backbone, if it has one."""
         described = read_json(folder.description, ("architecture", "classes"))
         try:
             architecture = Architecture(**described["architecture"])
             images = described.get("images")
-            preprocessing = None if images is None else _preprocessing(images, folder)
+            if encoder is not None and (images is None or "encoder" not in images):
+                raise UserError(f"The model in {folder.path} has no encoder of your own: leave out --backbone.")
+            preprocessing = None if images is None else _preprocessing(images, folder, encoder)
             trained = preprocessing is not None and not preprocessing.frozen
             network = build(architecture, backbone=preprocessing.backbone if trained and preprocessing else None)
             network.load_state_dict(load_weights(_whole(folder.weights, described.get("weights"))))
@@ -304,10 +311,17 @@ class _Collector:
         return features, FactoredLogits(logits, weight.cpu().numpy(), bias.cpu().numpy())
 
 
-def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool = True) -> TrainedModel:
+def load(
+    run: str | Path,
+    use: Which = "last",
+    device: str = "auto",
+    quiet: bool = True,
+    backbone: str | nn.Module | None = None,
+) -> TrainedModel:
     """The trained model of a run's folder; a sweep's folder stands for what was chosen there, run and step.
 
-    `use="selected"` takes the step that validators selected among several (fit --candidates).
+    `use="selected"` takes the step that validators selected among several (fit --candidates). A run that was trained
+    with an encoder of your own needs it again, as `backbone`: a run's folder never names code that is run.
     """
     path, where = Path(run).expanduser(), pick_device(device)
     if use not in get_args(Which):
@@ -316,7 +330,7 @@ def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool
         raise UserError(f"No run at {path}: expected the folder that fit or sweep wrote (its --out).")
     sweep, folder, step = SweepFolder(path), RunFolder(path), None
     if ModelFolder(path).description.is_file():  # a model saved by itself
-        return TrainedModel.read_from(ModelFolder(path), where, quiet=quiet)
+        return TrainedModel.read_from(ModelFolder(path), where, backbone, quiet=quiet)
     if folder.exists:
         _ = folder.config  # refuses a folder of another revision
     if (chosen := sweep.chosen) is not None:
@@ -340,7 +354,7 @@ def load(run: str | Path, use: Which = "last", device: str = "auto", quiet: bool
         elif sweep.exists:
             hint = " The sweep did not finish: run the same sweep command again."
         raise UserError(f"No trained model in {folder.path}: expected {model.weights}.{hint}")
-    return TrainedModel.read_from(model, where, run=folder, quiet=quiet)
+    return TrainedModel.read_from(model, where, backbone, run=folder, quiet=quiet)
 
 
 def _whole(path: Path, digest: str | None) -> bytes:
@@ -388,15 +402,19 @@ def _holds(path: Path, module: nn.Module) -> bool:
     return found.keys() == expected.keys() and all(torch.equal(found[k], v.cpu()) for k, v in expected.items())
 
 
-def _preprocessing(images: dict[str, Any], folder: ModelFolder) -> Preprocessing:
+def _preprocessing(images: dict[str, Any], folder: ModelFolder, encoder: str | nn.Module | None) -> Preprocessing:
     """How photographs reach the model; the weights of a backbone that is trained with it are the model's own."""
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in images["backbone"].items()
     }
-    module = make_backbone(fields["name"], "none", fields["size"]).module
+    origin = Origin(**images["encoder"]) if "encoder" in images else None
+    if origin is None:
+        module = make_backbone(fields["name"], "none", fields["size"]).module
+    else:
+        module = encoder_again(encoder, fields["name"], origin)
     if images["frozen"]:
         module.load_state_dict(load_weights(_whole(folder.backbone, None)))
-    backbone = Backbone(module=module, **fields)
+    backbone = Backbone(module=module, origin=origin, **fields)
     if images.get("fingerprint", backbone.fingerprint()) != backbone.fingerprint():
         raise ValueError(f"{folder.backbone.name} is damaged, its content does not match its checksum. Train it again")
     return Preprocessing(backbone, Framing(**images["framing"]), images["frozen"], images["ten_crop"])

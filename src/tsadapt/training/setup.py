@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tsadapt.config import RunConfig, with_defaults
 from tsadapt.data.doctor import quick_findings
@@ -16,7 +16,7 @@ from tsadapt.data.paths import absolute_path
 from tsadapt.data.transforms import Framing, evaluation_transform, training_transform
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
-from tsadapt.models.backbones import make_backbone
+from tsadapt.models.encoders import find_backbone, one_path
 from tsadapt.models.networks import (
     NETWORKS,
     TRAINED_BACKBONE,
@@ -77,8 +77,9 @@ def one_spelling(config: RunConfig) -> RunConfig:
     weights = config.weights
     if weights not in (None, "none"):
         weights = str(absolute_path(str(weights)))
+    backbone = config.backbone and one_path(config.backbone)
     source, target = canonical_name(config.source), canonical_name(config.target)
-    return with_settings(config, source=source, target=target, weights=weights)
+    return with_settings(config, source=source, target=target, weights=weights, backbone=backbone)
 
 
 def make_task(
@@ -86,10 +87,11 @@ def make_task(
     tell: Tell = str,
     quiet: bool = True,
     data: tuple[Dataset, Dataset] | None = None,
+    encoder: nn.Module | None = None,
 ) -> Task:
     """Read the data and settle every setting; `tell` hears what is worth telling the user on the way.
 
-    `data` are the two datasets where they are in memory already.
+    `data` are the two datasets where they are in memory already, `encoder` is the backbone where that is.
     """
     config = with_settings(config)
     check_choices(config)
@@ -98,18 +100,20 @@ def make_task(
     for name, cls in term_classes(config).items():
         cls.check_classes(config.settings.get(name, {}), classes)
     target = _without_foreign_labels(target, classes)
-    config, preprocessing = _choose_backbone(config, source.train, target.train, tell)
+    config, preprocessing = _choose_backbone(config, source.train, target.train, tell, encoder)
     config = _choose_network(config, source.train, target.train, preprocessing)
     config = with_defaults(config, separate_bn=METHODS[config.method].separate_bn)
     inputs = preprocessing.backbone.dim if preprocessing is not None else _width(source.train)
     heads = METHODS[config.method].heads
     architecture = Architecture(str(config.network), len(classes), inputs, config.bottleneck, heads)
-    check_normalised(config, architecture, target.train, preprocessing)
+    trained = preprocessing is not None and not preprocessing.frozen
+    check_normalised(
+        config, architecture, target.train, preprocessing.backbone.module if trained and preprocessing else None
+    )
     reader = Reader(architecture, preprocessing, pick_device(config.device), config.workers, quiet)
     source, target = (_prepare(dataset, reader, tell) for dataset in (source, target))
     target = _draw_target(config, target)
     source, held = _hold_out(config, source)
-    trained = preprocessing is not None and not preprocessing.frozen
     config = with_length(config, source.train, target.train, len(classes), TRAINED_LENGTH if trained else None)
     return Task(config, source, target, classes, architecture, preprocessing, held)
 
@@ -132,17 +136,20 @@ def check_choices(config: RunConfig) -> None:
 
 
 def check_normalised(
-    config: RunConfig, architecture: Architecture, target: Domain, preprocessing: Preprocessing | None = None
+    config: RunConfig, architecture: Architecture, target: Domain, backbone: nn.Module | None = None
 ) -> None:
-    """Refuse a method that normalises the network by the target where there is nothing to normalise, or too little."""
+    """Refuse a method that normalises the network by the target where there is nothing to normalise, or too little.
+
+    `backbone` is one that is trained with the network.
+    """
     if not METHODS[config.method].target_statistics:
         return
     if len(target) < 2:
         raise UserError(f"{target.name} has one row: {config.method} takes its statistics, and needs at least 2.")
     with torch.device("meta"):  # its layers, without memory and without drawing weights
         layers = normalisations(build(architecture))
-    if preprocessing is not None and not preprocessing.frozen:
-        layers += normalisations(preprocessing.backbone.module)
+    if backbone is not None:
+        layers += normalisations(backbone)
     if not layers:
         other = "mlp (an estimator's bottleneck)" if NETWORKS[architecture.network].takes is None else "mcd-28"
         raise UserError(
@@ -179,7 +186,7 @@ def _without_foreign_labels(target: Dataset, classes: tuple[str, ...]) -> Datase
 
 
 def _choose_backbone(
-    config: RunConfig, source: Domain, target: Domain, tell: Tell
+    config: RunConfig, source: Domain, target: Domain, tell: Tell, encoder: nn.Module | None
 ) -> tuple[RunConfig, Preprocessing | None]:
     """The backbone for photographs, and whether it is frozen; none for vectors, and for digit networks."""
     given = [k for k in ("backbone", "weights", "freeze_backbone", "image_size") if getattr(config, k) is not None]
@@ -209,7 +216,7 @@ def _choose_backbone(
         visda = config.source.startswith("visda:")
         config = replace(config, augment="center-crop" if visda else "random-crop")
     torch.manual_seed(mixed(config.seed, 7))  # of a backbone that starts at random
-    backbone = make_backbone(str(config.backbone), config.weights, config.image_size)
+    backbone = find_backbone(str(config.backbone) if encoder is None else encoder, config.weights, config.image_size)
     # The protocol of Office-31, Office-Home and VisDA-2017 resizes both sides to 256, for 224.
     framing = (
         Framing(backbone.size, backbone.resize, True, backbone.interpolation)

@@ -20,6 +20,7 @@ from tsadapt.core import learning_rate_factor
 from tsadapt.data.image_loader import ImageBatches, Views
 from tsadapt.data.loader import PairedBatches, mixed, paired_streams, seeded
 from tsadapt.data.types import Batch, Domain
+from tsadapt.models.backbones import channels_last
 from tsadapt.models.classifier import Classifier, HeadOutput
 from tsadapt.models.networks import NETWORKS
 from tsadapt.models.normalisation import batch_statistics
@@ -55,7 +56,7 @@ class Trainer:
         self.config, self.steps, self.at = config, config.steps or 0, 0
         self.device = pick_device(config.device)
         # With the channels last in memory, convolutional networks take a third less time; others do not notice.
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        channels_last(model)
         self.model = model.to(self.device).train()
         self.objective = Objective(config, _context(config, model, source, target)).to(self.device)
         self.statistics = self.objective.statistics
@@ -254,7 +255,9 @@ class Iteration:
             self.gradient_norms |= _gradient_norms(terms, self._features)
         optimizer = trainer.optimizers[phase or ""]
         optimizer.zero_grad()
-        inputs: Any = None if only is None else [p for module in only for p in module.parameters()]
+        inputs: Any = None
+        if only is not None:  # an encoder may have parameters that stay as they are
+            inputs = [p for module in only for p in module.parameters() if p.requires_grad]
         torch.stack([*terms.values()]).sum().backward(inputs=inputs)  # type: ignore[no-untyped-call]
         optimizer.step()
 
