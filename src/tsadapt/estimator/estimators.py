@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+from torch import nn
 
 from tsadapt.config import RUN_SETTINGS, RunConfig
 from tsadapt.data.arrays import vectors
@@ -29,7 +30,9 @@ from tsadapt.errors import UserError
 from tsadapt.estimator.domains import split_domains
 from tsadapt.estimator.pipeline import check_target_went_along
 from tsadapt.estimator.saving import read_estimator, write_estimator
+from tsadapt.models.backbones import feature_width
 from tsadapt.models.classifier import Classifier
+from tsadapt.models.encoders import copy_of
 from tsadapt.models.networks import Architecture, build
 from tsadapt.objectives.base import METHODS
 from tsadapt.objectives.objective import check_objective, term_classes, uses, with_settings
@@ -49,7 +52,7 @@ __all__ = [
     "TSAClassifier",
 ]
 
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE, ROWS_THROUGH_BACKBONE = 4096, 256
 MOST_SOURCE_ROWS = 2000
 """Source rows whose features are kept, for validators that compare domains."""
 
@@ -77,7 +80,13 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
     a source-only classifier, and says so.
 
     `fallback="source"` trains a source-only classifier beside it and keeps that one, with a warning, if the adapted one
-    has collapsed or the consensus of validators prefers it; `report_` holds what was decided. `term_settings` are
+    has collapsed or the consensus of validators prefers it; `report_` holds what was decided.
+
+    With a `backbone`, a module from rows to features (rows, K), X may have any shape (rows, …), and reaches it as it
+    is, in float32, without being standardised. Every `fit` trains a copy of it together with the rest, at the same
+    rate; parameters that require no gradient stay. For a frozen encoder, give its features as X instead.
+
+    `term_settings` are
     further settings of the terms, by name: {"min_count": 5}. The other parameters are those of `tsadapt fit`.
 
     >>> rng = np.random.default_rng(0)
@@ -97,6 +106,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         "class_prior": [str, dict],
         "term_settings": [dict, None],
         "term_weight": [dict, None],
+        "backbone": [nn.Module, None],
         "bottleneck": [Interval(Integral, 1, None, closed="left"), None],
         "steps": [Interval(Integral, 1, None, closed="left"), None],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -120,6 +130,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         class_prior: str | Mapping[str, float] = "uniform",
         term_settings: Mapping[str, Any] | None = None,
         term_weight: Mapping[str, float] | None = None,
+        backbone: nn.Module | None = None,
         bottleneck: int | None = 256,
         steps: int | None = None,
         batch_size: int = 64,
@@ -139,6 +150,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         self.class_prior = class_prior
         self.term_settings = term_settings
         self.term_weight = term_weight
+        self.backbone = backbone
         self.bottleneck = bottleneck
         self.steps = steps
         self.batch_size = batch_size
@@ -156,6 +168,8 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         if X_target is not None:
             check_target_went_along(self)
         x_s, labels, x_t = self._domains(X, y, sample_domain, X_target)
+        if x_t is not None and x_t.shape[1:] != x_s.shape[1:]:
+            raise ValueError(f"X_target has rows of shape {x_t.shape[1:]}, but X has rows of shape {x_s.shape[1:]}.")
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"The source has one class, {self.classes_[0]!r}: expected at least 2 classes.")
@@ -169,10 +183,10 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
                 stacklevel=2,
             )
         source = Domain(
-            "the source", _tensor(x_s), torch.from_numpy(codes.astype(np.int64)), tuple(map(str, self.classes_))
+            "the source", self._tensor(x_s), torch.from_numpy(codes.astype(np.int64)), tuple(map(str, self.classes_))
         )
-        target = Domain("the target", source.tensor[:1] if x_t is None else _tensor(x_t))
-        constant = constant_features(source, target if adapt else None)
+        target = Domain("the target", source.tensor[:1] if x_t is None else self._tensor(x_t))
+        constant = None if self.backbone is not None else constant_features(source, target if adapt else None)
         if constant is not None:
             warnings.warn(constant, ConstantFeaturesWarning, stacklevel=2)
         try:
@@ -185,8 +199,9 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
                 model = self._compared(model, source, target, seed)
         except (UserError, NotFiniteError) as error:
             raise ValueError(str(error)) from error
-        # In float64 a row's prediction does not depend on its neighbours, to the last digit.
-        self.model_ = replace(model, network=model.network.double())
+        # In float64 a row's prediction does not depend on its neighbours, to the last digit. A backbone may know
+        # float32 alone.
+        self.model_ = model if self.backbone is not None else replace(model, network=model.network.double())
         rows = _some_rows(len(source), seed)
         self.source_features_ = self._forward(source.tensor[rows].double().numpy())[0].astype(np.float32)
         self._n_features_out = self.model_.network.dim
@@ -211,12 +226,12 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
     def transform(self, X: Any) -> np.ndarray:
         """The features that go into the linear head."""
         check_is_fitted(self)
-        return self._forward(validate_data(self, X, reset=False, dtype=np.float64))[0]
+        return self._forward(self._rows(X))[0]
 
     def adapt_bn(self, X: Any) -> Self:
         """A copy normalised by the rows of a new target, without training (AdaBN); `self` stays as it is."""
         check_is_fitted(self)
-        x = validate_data(self, X, reset=False, dtype=np.float64)
+        x = self._rows(X)
         adapted = copy(self)
         adapted.model_ = replace(self.model_, network=deepcopy(self.model_.network))
         try:
@@ -233,38 +248,59 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         write_estimator(self, Path(path).expanduser())
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """The estimator that `save` wrote. No code of the file is run, so it need not be trusted, unlike a pickle."""
+    def load(cls, path: str | Path, backbone: nn.Module | None = None) -> Self:
+        """The estimator that `save` wrote. No code of the file is run, so it need not be trusted, unlike a pickle.
+
+        One that has a backbone needs the same again, with any weights: the file holds no code.
+        """
         kinds: list[type[DomainAdaptationClassifier]] = [DomainAdaptationClassifier, TSAClassifier, cls]
         fitting = {kind.__name__: kind for kind in kinds if issubclass(kind, cls)}
-        found: Self = read_estimator(Path(path).expanduser(), fitting)
+        found: Self = read_estimator(Path(path).expanduser(), fitting, backbone)
         return found
+
+    def _rows(self, X: Any) -> np.ndarray:
+        """Rows to ask about, of the shape that it was fitted with."""
+        rows: np.ndarray = validate_data(self, X, reset=False, dtype=np.float64, allow_nd=self.backbone is not None)
+        return rows
+
+    def _tensor(self, x: np.ndarray) -> torch.Tensor:
+        if self.backbone is None:
+            return _tensor(x)
+        with np.errstate(over="ignore"):
+            short = x.astype(np.float32)
+        if not np.isfinite(short).all():
+            raise ValueError("X has values too large for float32: scale it first.")
+        return torch.from_numpy(short)
 
     def _logits(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return self._forward(validate_data(self, X, reset=False, dtype=np.float64))[1]
+        return self._forward(self._rows(X))[1]
 
     def _domains(self, X: Any, y: Any, sample_domain: Any, X_target: Any) -> tuple[np.ndarray, Any, np.ndarray | None]:
         """Source rows, their labels, and target rows; a label of the target is not looked at."""
+        any_shape = self.backbone is not None
         if sample_domain is None:
-            x_s, labels = validate_data(self, X, y, dtype=np.float64)
+            x_s, labels = validate_data(self, X, y, dtype=np.float64, allow_nd=any_shape)
             check_classification_targets(labels)
             return x_s, labels, None if X_target is None else self._target(X_target)
         if X_target is not None:
             raise ValueError("sample_domain and X_target both name the target rows: pass one of them.")
-        x = validate_data(self, X, dtype=np.float64)
+        x = validate_data(self, X, dtype=np.float64, allow_nd=any_shape)
         is_source, is_target = split_domains(sample_domain)
         check_consistent_length(x, y, is_source)
         if not is_source.any():
             raise ValueError("sample_domain has no source rows: expected some positive numbers.")
         labels = np.asarray(y)[is_source]
         check_classification_targets(labels)
-        _, labels = validate_data(self, x[is_source], labels, reset=False, dtype=np.float64)
+        _, labels = validate_data(self, x[is_source], labels, reset=False, dtype=np.float64, allow_nd=any_shape)
         return x[is_source], labels, x[is_target] if is_target.any() else None
 
     def _target(self, X_target: Any) -> np.ndarray:
         """Target rows, checked as those of the source are, under their own name."""
-        x: np.ndarray = check_array(X_target, dtype=np.float64, estimator=self, input_name="X_target")
+        any_shape = self.backbone is not None
+        x: np.ndarray = check_array(
+            X_target, dtype=np.float64, estimator=self, input_name="X_target", allow_nd=any_shape
+        )
         if x.shape[1] != self.n_features_in_:
             raise ValueError(f"X_target has {x.shape[1]} features, but X has {self.n_features_in_}.")
         validate_data(self, X_target, reset=False, skip_check_array=True)  # the names of the columns
@@ -298,15 +334,18 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         classes = source.classes or ()
         config = with_length(self._config(seed, adapt), source, target, len(classes))
         heads = METHODS[config.method].heads
+        backbone = None if self.backbone is None else copy_of(self.backbone)
         inputs = source.tensor.shape[1]
+        if backbone is not None:
+            inputs = feature_width(backbone, source.tensor[:2], f"The backbone {type(backbone).__name__}")
         architecture = Architecture(str(config.network), len(classes), inputs, config.bottleneck, heads)
-        check_normalised(config, architecture, target)
+        check_normalised(config, architecture, target, backbone)
         for name, cls in term_classes(config).items():
             cls.check_classes(config.settings.get(name, {}), classes)
         # The caller's generator is put back: what is random here is a function of random_state.
         with torch.random.fork_rng():
             torch.manual_seed(mixed(seed, 2))
-            network = build(architecture, source.tensor)
+            network = build(architecture, source.tensor, backbone)
             if self.warm_start and not fresh and hasattr(self, "model_"):
                 self._continue(network)
             trainer = Trainer(config, network, source, target)
@@ -314,7 +353,8 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
             with StepProgress(trainer.steps, quiet=not self.verbose) as progress:
                 for logged in trainer.loop(log_every=50 if self.verbose else None):
                     progress.advance(trainer.at, logged)
-        model = TrainedModel(network.cpu().eval(), classes, architecture, rows_at_once=ROWS_AT_ONCE)
+        at_once = ROWS_AT_ONCE if backbone is None else ROWS_THROUGH_BACKBONE
+        model = TrainedModel(network.cpu().eval(), classes, architecture, rows_at_once=at_once)
         if trainer.objective.method.target_statistics:
             model.normalise_by(target)
         return model, trainer.steps
@@ -354,7 +394,14 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
 
     def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Features and logits of rows, in float64."""
-        predicted = self.model_.forward(Domain("the rows", torch.from_numpy(np.ascontiguousarray(x))))
+        rows = Domain("the rows", torch.from_numpy(np.ascontiguousarray(x)))
+        try:
+            predicted = self.model_.forward(rows)
+        except RuntimeError as error:
+            if self.backbone is None:
+                raise
+            said = next(iter(str(error).splitlines()), type(error).__name__)
+            raise ValueError(f"The backbone does not take rows of shape {x.shape[1:]}: {said}") from error
         return predicted.features, np.asarray(predicted.logits)
 
     def _weights(self) -> np.ndarray:
@@ -378,6 +425,7 @@ class TSAClassifier(DomainAdaptationClassifier):
         class_prior: str | Mapping[str, float] = "uniform",
         term_settings: Mapping[str, Any] | None = None,
         term_weight: Mapping[str, float] | None = None,
+        backbone: nn.Module | None = None,
         bottleneck: int | None = 256,
         steps: int | None = None,
         batch_size: int = 64,
@@ -391,7 +439,7 @@ class TSAClassifier(DomainAdaptationClassifier):
     ) -> None:
         super().__init__(
             method, source_term, target_terms, lambda0=lambda0, beta=beta, class_prior=class_prior,
-            term_settings=term_settings, term_weight=term_weight, bottleneck=bottleneck, steps=steps,
+            term_settings=term_settings, term_weight=term_weight, backbone=backbone, bottleneck=bottleneck, steps=steps,
             batch_size=batch_size, lr=lr, weight_decay=weight_decay, fallback=fallback, device=device,
             random_state=random_state, warm_start=warm_start, verbose=verbose,
         )  # fmt: skip

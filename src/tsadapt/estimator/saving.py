@@ -16,8 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as packed
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from tsadapt.files import write_atomically
+from tsadapt.models.encoders import copy_of, module_origin
 from tsadapt.models.networks import Architecture, build
 from tsadapt.runs.model import TrainedModel
 
@@ -34,6 +36,7 @@ def write_estimator(estimator: BaseEstimator, path: Path) -> None:
     check_is_fitted(estimator)
     model: TrainedModel = estimator.model_
     names = getattr(estimator, "feature_names_in_", None)
+    backbone = estimator.backbone
     about = {
         "format": FORMAT,
         "estimator": type(estimator).__name__,
@@ -43,6 +46,7 @@ def write_estimator(estimator: BaseEstimator, path: Path) -> None:
         "columns": None if names is None else names.tolist(),
         "architecture": asdict(model.architecture),
         "rows_at_once": model.rows_at_once,
+        **({} if backbone is None else {"backbone": asdict(module_origin(backbone))}),
     }
     try:
         text = json.dumps(about, default=_plain)
@@ -56,8 +60,10 @@ def write_estimator(estimator: BaseEstimator, path: Path) -> None:
     write_atomically(path, packed(tensors, {KEY: json.dumps({**about, SEAL: _checksum(about, tensors)})}))
 
 
-def read_estimator(path: Path, kinds: dict[str, type[BaseEstimator]]) -> BaseEstimator:
-    """The estimator in a file, of one of these classes by their names."""
+def read_estimator(
+    path: Path, kinds: dict[str, type[BaseEstimator]], backbone: nn.Module | None = None
+) -> BaseEstimator:
+    """The estimator in a file, of one of these classes by their names; with the `backbone` it had, if it had one."""
     if not path.is_file():
         raise ValueError(f"No estimator at {path}: expected a file that save wrote.")
     try:
@@ -73,16 +79,20 @@ def read_estimator(path: Path, kinds: dict[str, type[BaseEstimator]]) -> BaseEst
             raise ValueError("it is damaged, its content does not match its checksum")
         if about["estimator"] not in kinds:
             raise ValueError(f"it holds a {about['estimator']}, expected {' or '.join(kinds)}")
-        return _restored(kinds[about["estimator"]], about, tensors)
+        return _restored(kinds[about["estimator"]], about, tensors, backbone)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         said = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{path} cannot be loaded as an estimator: {said}.") from error
 
 
-def _restored(cls: type[BaseEstimator], about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> BaseEstimator:
+def _restored(
+    cls: type[BaseEstimator], about: dict[str, Any], tensors: dict[str, torch.Tensor], backbone: nn.Module | None
+) -> BaseEstimator:
+    _check_backbone(backbone, about.get("backbone"))
     estimator = cls(**{name: _given(name, value) for name, value in about["parameters"].items()})
+    estimator.backbone = backbone
     architecture = Architecture(**about["architecture"])
-    network = build(architecture).double()
+    network = build(architecture).double() if backbone is None else build(architecture, backbone=copy_of(backbone))
     weights = {name.removeprefix(NETWORK): value for name, value in tensors.items() if name.startswith(NETWORK)}
     network.load_state_dict(weights)
     estimator.classes_ = np.array(about["classes"]["values"], dtype=about["classes"]["dtype"])
@@ -96,6 +106,18 @@ def _restored(cls: type[BaseEstimator], about: dict[str, Any], tensors: dict[str
     if about["columns"] is not None:
         estimator.feature_names_in_ = np.array(about["columns"], dtype=object)
     return estimator
+
+
+def _check_backbone(backbone: nn.Module | None, saved: dict[str, str] | None) -> None:
+    """The backbone is the saved one, but for its weights, which come from the file."""
+    if saved is None and backbone is not None:
+        raise ValueError("it has no backbone, leave it out")
+    if saved is None:
+        return
+    if backbone is None:
+        raise ValueError(f"it has a backbone, {saved['function']}, whose code it does not hold: add backbone=module")
+    if asdict(module_origin(backbone)) != saved:
+        raise ValueError(f"its backbone is another {saved['function']} than the {type(backbone).__qualname__} given")
 
 
 def _checksum(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> str:
@@ -113,7 +135,9 @@ def _plain(value: Any) -> Any:
 
 
 def _told(name: str, value: Any) -> Any:
-    """A parameter as JSON has it: a generator by its state, a tuple as a list, a mapping as a table."""
+    """A parameter as JSON has it: a generator by its state, a tuple as a list, a mapping as a table, no backbone."""
+    if name == "backbone":
+        return None
     if name == "random_state" and isinstance(value, np.random.RandomState):
         return value.get_state(legacy=False)
     if name in ("class_prior", "term_settings", "term_weight") and value is not None and not isinstance(value, str):
