@@ -1,0 +1,1 @@
+"""Encoders of our own, for `--backbone paper/encoders/FILE.py:FUNCTION`."""
