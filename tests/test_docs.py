@@ -35,6 +35,7 @@ def _registries_as_before():
 def test_blocks_run(page, tmp_path, monkeypatch):
     """Blocks of one page share a namespace, one after the other."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TSADAPT_CACHE", str(tmp_path / "cache"))
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     namespace = {"__name__": "documentation"}
     for block in blocks:
