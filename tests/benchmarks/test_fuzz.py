@@ -37,7 +37,7 @@ def planted(words):
 
 @pytest.fixture
 def fuzzer(tmp_path):
-    fuzzer = Fuzzer(tmp_path / "fuzz", planted, seconds=3)
+    fuzzer = Fuzzer(tmp_path / "fuzz", planted, seconds=20)
     fuzzer.stage.mkdir(parents=True)
     (fuzzer.stage / "data.txt").write_text(ROW)
     return fuzzer

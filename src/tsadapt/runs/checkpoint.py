@@ -103,4 +103,6 @@ def _load(path: Path) -> dict[str, Any] | None:
         raise
     except Exception:  # of whatever parses a part of the file
         return None
-    return state if isinstance(state, dict) and path.stem == f"step-{state.get('step')!s:0>9}" else None
+    if not isinstance(state, dict) or ("step" in state and path.stem != f"step-{state['step']!s:0>9}"):
+        return None
+    return state

@@ -129,8 +129,10 @@ def train_run(
 
 def _check_encoder(run: RunFolder, config: RunConfig) -> None:
     """Refuse an encoder's file that changed since the run began, before it is imported and images pass through it."""
+    if config.backbone is None or not names_file(config.backbone):
+        return
     before = run.manifest.get("data", {}).get("backbone")
-    if isinstance(before, dict) and config.backbone is not None and names_file(config.backbone):
+    if isinstance(before, dict):
         now = file_origin(config.backbone)
         if before != {**before, **asdict(now)}:
             raise UserError(
