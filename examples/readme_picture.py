@@ -97,12 +97,14 @@ def _first_of_each(labels: np.ndarray, n: int) -> np.ndarray:
     return np.stack([np.flatnonzero(labels == digit)[:n] for digit in range(10)], axis=1).ravel()
 
 
-def main(out: Path = Path("docs/adaptation.png"), runs: Path = Path("runs/readme"), **settings: Any) -> None:
-    """Train, print the accuracies, and draw."""
+def main(
+    out: Path = Path("docs/adaptation.png"), runs: Path = Path("runs/readme"), steps: int = 1500, **settings: Any
+) -> None:
+    """Train, each for the same steps, print the accuracies, and draw."""
     models = {}
     for name, objective in RUNS.items():
         folder = runs / name.replace(" ", "-")
-        models[name] = tsadapt.fit("digits:uci", "digits:mnist-5k", out=folder, **objective, **settings)
+        models[name] = tsadapt.fit("digits:uci", "digits:mnist-5k", out=folder, steps=steps, **objective, **settings)
         print(f"{name:<22} {models[name].metrics['last']['target']['accuracy']:.1%} of the target")
     draw(models, open_dataset("digits:uci").test, open_dataset("digits:mnist-5k").test, out)
     print(f"written: {out}")
