@@ -51,8 +51,9 @@ class Reproduce:
     list: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Show what can run with the data at hand, and about how long each takes."""
     on: Text = None
-    """Data other than the recipe's own: office-caltech or pacs (features), office-caltech-images (photographs), digits
-    (MNIST, USPS, SVHN), digits-small (digits included in the packages), office31, office-home or visda."""
+    """Data other than the recipe's own: office31-features, office-caltech or pacs (features), office31-layer4 (the last
+    stage of a ResNet-50 trained), office-caltech-images (photographs), digits (MNIST, USPS, SVHN), digits-small (digits
+    included in the packages), office31, office-home or visda."""
     frozen: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """For the ResNet tables: train on features of the frozen backbone, a separate protocol."""
     weights: Annotated[MaybeText, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: downloaded)")] = None

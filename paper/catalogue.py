@@ -46,7 +46,7 @@ METHODS = "base methods, each plain, with MI and with TSA"
 
 RECIPES = {
     "table1": Recipe(METHODS, "office-home", base_rows(BASES, "ResNet-50")),
-    "table2": Recipe(METHODS, "office31", base_rows(BASES, "ResNet-50")),
+    "table2": Recipe(METHODS, "office31", base_rows((*BASES, "jada"), "ResNet-50")),
     "table3": Recipe(METHODS, "visda", base_rows(BASES, "ResNet-101")),
     "table4": Recipe(METHODS, "digits", base_rows(("source-only", "dann", "cdan+e", "jada"))),
     "table5": Recipe("ablation of TSA on top of DANN", "office31", ABLATION),
@@ -97,7 +97,10 @@ RECIPES = {
         + [Row(f"CDAN+E +MI, β = {b}", {"method": "cdan+e", **MI, "beta": b}) for b in BETAS]
         + [Row("source-only", {}), Row("CDAN+E", {"method": "cdan+e"})],
         columns=("Ar → Pr", "Cl → Rw"), seeds=(0,), draw=draw_surfaces,
-        elsewhere={"office-caltech": ("A → C", "C → D"), "pacs": ("P → C", "C → A"), "digits": ("U → M",)},
+        elsewhere={
+            "office31-features": ("A → W", "D → A"), "office-caltech": ("A → C", "C → D"),
+            "pacs": ("P → C", "C → A"), "digits": ("U → M",),
+        },
     ),
     "figure-tsne": Recipe(
         "features in a plane: DANN and CDAN+E, each plain, with MI and with TSA", "office31",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paper.protocols import Protocol, image_size, missing
+from paper.protocols import Protocol, image_size, missing, on_this_machine
 from paper.results_file import Key, ResultsFile
 from paper.rows import Row
 from tsadapt.config import RunConfig
@@ -87,7 +87,7 @@ def run_jobs(jobs: list[Job], results: ResultsFile, work: Path, side_by_side: in
     Tables share runs: a folder in `work` is named by its config.
     """
     by_folder = {SweepFolder(work).run(job.config).path: job for job in jobs}
-    planned = [Planned({}, job.config, folder) for folder, job in by_folder.items()]
+    planned = [Planned({}, on_this_machine(job.config), folder) for folder, job in by_folder.items()]
     stored = set[Path]()
 
     def store(one: Planned, why: str = "") -> None:
@@ -114,7 +114,7 @@ def run_jobs(jobs: list[Job], results: ResultsFile, work: Path, side_by_side: in
 def train_watched(job: Job, space: Workspace, watch: Watch, measure: Measure | None) -> dict[str, Any]:
     """Train one run here, with something that watches; the numbers to store."""
     folder = space.run_folder(job.config)
-    train_run(job.config, folder, quiet=True, watch=watch(job.config, folder))
+    train_run(on_this_machine(job.config), folder, quiet=True, watch=watch(job.config, folder))
     return _numbers(job, folder, measure)
 
 

@@ -38,10 +38,18 @@ def overview(folder: Path, page: Path) -> str:
     found = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     sections = [HEAD, _not_measured({stored["name"] for stored in found.values()}), _in_short(found)]
     for name in RECIPES:
-        for path in [path for path, stored in found.items() if stored["name"] == name]:
+        mine = [path for path, stored in found.items() if stored["name"] == name]
+        for path in sorted(mine, key=lambda path: not _is_the_papers(found[path])):
             text = path.with_suffix(".md").read_text(encoding="utf-8").strip()
             sections.append(re.sub(r"\]\(([^)/]+\.(?:png|json))\)", rf"]({there}/\1)", text))
     return "\n\n".join(section.strip() for section in sections if section) + "\n"
+
+
+def _is_the_papers(stored: dict[str, Any]) -> bool:
+    """Whether results are of the paper's own data for that table or figure, and not of a stand-in."""
+    home = RECIPES[stored["name"]].home
+    known = {protocol.title for name, protocol in PROTOCOLS.items() if home in (name, protocol.beside)}
+    return stored["data"] in known
 
 
 def _not_measured(names: set[str]) -> str:

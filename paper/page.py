@@ -44,6 +44,7 @@ def write_page(
         f"## {plan.request.name} ({protocol.title}): {recipe.what}",
         f"{_capital(protocol.title)}{legend}: {protocol.text}.{measured} {len(results)} of {len(whole)} runs done.",
         recipe.note,
+        protocol.unlike if paper is not None else "",
         *numbers,
         *(f"![{drawn.stem}]({drawn.name})" for drawn in pictures),
         paper.note if paper is not None else "",

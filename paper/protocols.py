@@ -10,12 +10,26 @@ from typing import Any, Literal
 from torch import Tensor
 
 from tsadapt.config import RunConfig
-from tsadapt.data.open import open_dataset
+from tsadapt.data.open import data_root, open_dataset
 from tsadapt.errors import UserError, unknown
+from tsadapt.models.encoders import names_file
 from tsadapt.objectives.base import METHODS
 from tsadapt.objectives.objective import adapts, with_settings
 
-__all__ = ["PROTOCOLS", "Protocol", "image_size", "missing", "protocol_named", "with_steps"]
+__all__ = [
+    "PROTOCOLS",
+    "Protocol",
+    "image_size",
+    "missing",
+    "on_this_machine",
+    "our_encoder",
+    "protocol_named",
+    "with_steps",
+]
+
+ENCODERS = Path(__file__).resolve().parent / "encoders"
+OURS, IN_DATA = "paper:", "TSADAPT_DATA:"
+"""How a protocol names an encoder in paper/encoders, and a file in the folder of datasets: the same everywhere."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +42,8 @@ class Protocol:
     `seconds_of_task` where a task differs. `short_plain` says whether runs that do not train on the target have the
     package's own length, which is shorter, and `joint_bn` whether the domains share batch normalisation whatever the
     method. `oracle` says which settings were decided with target accuracies in view. A
-    protocol that is not `general` serves only the tables that name it.
+    protocol that is not `general` serves only the tables that name it. The paper's numbers for the protocol `beside`
+    stand beside those of this one, which has the same tasks; `unlike` says what is different.
     """
 
     title: str
@@ -44,6 +59,8 @@ class Protocol:
     measure: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
     oracle: str = ""
     general: bool = True
+    beside: str = ""
+    unlike: str = ""
 
     def config(self, column: str, seed: int, **settings: Any) -> RunConfig:
         """The whole config of a run of a task."""
@@ -176,6 +193,23 @@ PROTOCOLS = {
         0.025,
         legend=_legend(OFFICE_31),
         short_plain=True,
+        beside="office31",
+        unlike="The paper trains the whole ResNet-50, here it is frozen.",
+    ),
+    "office31-layer4": Protocol(
+        "Office-31, ResNet-50 trained from layer4",
+        _chosen(_pairs("office31:", OFFICE_31), OFFICE_31_ORDER),
+        {
+            **RESNET, "backbone": f"{OURS}resnet50_v1", "weights": f"{IN_DATA}weights/resnet50-v1.safetensors",
+            "freeze_backbone": None, "train_from": "layer4", "views": 4, "precision": "bf16", "steps": 600,
+            "candidates": 3,
+        },
+        f"ResNet-50, {AS_PUBLISHED}, but from layer4 on: the layers before it are frozen, and their activations stored"
+        " for four random crops and flips of every image; 600 steps in bfloat16",
+        2.5,
+        legend=_legend(OFFICE_31),
+        beside="office31",
+        unlike="The paper trains the whole ResNet-50, here its last stage is trained.",
     ),
     "office-caltech": Protocol(
         "Office-Caltech-10",
@@ -362,6 +396,29 @@ def with_steps(protocol: Protocol, steps: int, text: str, **settings: Any) -> Pr
         text=text,
         short_plain=False,
     )
+
+
+def on_this_machine(config: RunConfig) -> RunConfig:
+    """The config with paths in place of what protocols name: encoders of ours, and files in the folder of datasets."""
+    backbone, weights = config.backbone or "", config.weights or ""
+    if backbone.startswith(OURS):
+        name = backbone.removeprefix(OURS)
+        config = replace(config, backbone=f"{ENCODERS / name}.py:{name}")
+    if weights.startswith(IN_DATA):
+        file = (data_root() or Path()) / weights.removeprefix(IN_DATA)
+        if not file.is_file():
+            raise UserError(f"No weights at {file}: expected {file.name} in the folder that TSADAPT_DATA names.")
+        config = replace(config, weights=str(file))
+    return config
+
+
+def our_encoder(config: RunConfig) -> str | None:
+    """The encoder that `load` needs again for a run of ours; None if it has none. Other code is not run."""
+    if config.backbone is None or not names_file(config.backbone):
+        return None
+    if not Path(config.backbone).resolve().is_relative_to(ENCODERS):
+        raise UserError(f"The run names code that is not in {ENCODERS}: {config.backbone}.")
+    return config.backbone
 
 
 @cache

@@ -18,7 +18,7 @@ from paper.page import (
     write_page,
 )
 from paper.pictures import draw_curves_of_rows, draw_rows, stamp
-from paper.protocols import PROTOCOLS, missing
+from paper.protocols import PROTOCOLS, missing, on_this_machine
 from paper.published import Published, published
 from paper.request import QUICK_DATA, Plan, Request
 from paper.results_file import Results, ResultsFile, parts
@@ -52,7 +52,7 @@ def reproduce(request: Request, out: Path) -> list[Path]:
         _nothing_stored(plan, stored)
     stored.settings = settings_of(plan.current(stored.runs))
     stored.header["command"] = plan.command(stored.runs)
-    paper = published().get(request.name) if plan.is_at_home else None
+    paper = published().get(request.name) if plan.is_beside_paper else None
     text, panels = "", dict[str, dict[str, float]]()
     if recipe.section is not None:
         there = {parts(key).column for key in results}
@@ -106,8 +106,9 @@ def _run(plan: Plan, stored: ResultsFile, folder: Path) -> None:
     left = [job for job in jobs if not absent(job) and not _is_made(plan, job, stored, folder)]
     if not left and not any(map(absent, jobs)):
         print(f"nothing to train: {plan.stem} has its {counted(len(jobs), 'run')} already.", file=sys.stderr)
-    if left and (backbone := left[0].config.backbone) is not None:  # fail now and once, not in every run
-        find_backbone(backbone, left[0].config.weights, left[0].config.image_size)
+    if left and left[0].config.backbone is not None:  # fail now and once, not in every run
+        config = on_this_machine(left[0].config)
+        find_backbone(str(config.backbone), config.weights, config.image_size)
     if recipe.work is None and recipe.watch is None:
         run_jobs(left, stored, plan.work(folder), side_by_side, recipe.measure)
         return

@@ -117,11 +117,13 @@ class Plan:
         return shlex.join(words)
 
     @property
-    def is_at_home(self) -> bool:
-        """Whether data and protocol are the paper's, as far as they are available."""
+    def is_beside_paper(self) -> bool:
+        """Whether the paper's numbers stand beside ours: data and protocol are the paper's, or say how they differ."""
         request = self.request
-        elsewhere = request.on not in (None, self.recipe.home) or request.quick
-        return not (elsewhere or request.frozen or request.steps is not None or request.weights == "none")
+        elsewhere = request.on not in (None, self.recipe.home) and self.protocol.beside != self.recipe.home
+        return not (
+            elsewhere or request.quick or request.frozen or request.steps is not None or request.weights == "none"
+        )
 
     @property
     def stem(self) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 from paper.analyses.reverse_mapping import Extractor, Search, reconstruct, search_feature
 from paper.analyses.wgan_gp import GanConfig, images_for_gan, train_gan
 from paper.jobs import Job, Workspace
+from paper.protocols import on_this_machine
 from paper.results_file import Results, parts
 from tsadapt.config import RunConfig
 from tsadapt.data.loader import seeded
@@ -66,7 +67,7 @@ QUICK = AugmentedSettings(
 
 def augmented_images_of_job(job: Job, space: Workspace) -> dict[str, Any]:
     """Train the run (or find it) with its memory saved, and make its pictures."""
-    run, _ = train_run(job.config, space.run_folder(job.config), quiet=True, keep_memory=True)
+    run, _ = train_run(on_this_machine(job.config), space.run_folder(job.config), quiet=True, keep_memory=True)
     settings = QUICK if space.quick else STANDARD
     return augmented_images_of_run(run, space.folder / "generators", space.pictures, settings)
 

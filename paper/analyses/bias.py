@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from paper.jobs import Job, Workspace, data_of_task
+from paper.protocols import on_this_machine
 from paper.results_file import Results, parts
 from paper.rows import Row
 from tsadapt.core import ClassMoments, FeatureMemory, IterativeMoments
@@ -127,7 +128,7 @@ def _rows(out: Outputs) -> list[tuple[Tensor, Tensor, Tensor]]:
 
 def bias_of_job(job: Job, space: Workspace) -> dict[str, Any]:
     """The errors of both estimates, epoch by epoch."""
-    task = make_task(job.config)
+    task = make_task(on_this_machine(job.config))
     return {"epochs": estimation_bias(task, space.folder / "bias" / job.config.hash()), **data_of_task(task)}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from paper.protocols import our_encoder
 from paper.results_file import Results, parts
 from paper.rows import Row
 from tsadapt.report.figures import Boundary, draw_boundaries
@@ -22,7 +23,9 @@ def boundary_of_run(run: Path) -> dict[str, Any]:
     from tsadapt.runs.folder import RunFolder
     from tsadapt.runs.model import load
 
-    task, model = make_task(RunFolder(run).config), load(run, device="cpu")
+    config = RunFolder(run).config
+    model = load(run, device="cpu", backbone=our_encoder(config))
+    task = make_task(config)
     x_s, x_t = task.source.test.tensor.numpy(), task.target.test.tensor.numpy()
     both = np.concatenate([x_s, x_t])
     low, high = both.min(0) - 0.3, both.max(0) + 0.3

@@ -3,6 +3,7 @@
 from typing import Any
 
 from paper.jobs import Job, Workspace
+from paper.protocols import on_this_machine
 from paper.results_file import Results, parts
 from tsadapt.report.augmented import neighbours_of_run
 from tsadapt.runs.fit import train_run
@@ -12,7 +13,7 @@ __all__ = ["describe_nearest_images", "nearest_images_of_job"]
 
 def nearest_images_of_job(job: Job, space: Workspace) -> dict[str, Any]:
     """Train the run (or find it) with its memory saved, and draw the neighbours."""
-    run, _ = train_run(job.config, space.run_folder(job.config), quiet=True, keep_memory=True)
+    run, _ = train_run(on_this_machine(job.config), space.run_folder(job.config), quiet=True, keep_memory=True)
     return neighbours_of_run(run, space.pictures)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from paper.protocols import our_encoder
 from tsadapt.data.types import match_labels
 from tsadapt.errors import UserError
 from tsadapt.runs.folder import RunFolder
@@ -26,7 +27,9 @@ class RunFeatures:
 
 def features_of_run(run: Path, most: int, seed: int = 0) -> RunFeatures:
     """At most `most` rows of each domain's test split, drawn at random; the target's labels make this an oracle."""
-    task, model = make_task(RunFolder(run).config), load(run, device="cpu")
+    config = RunFolder(run).config
+    model = load(run, device="cpu", backbone=our_encoder(config))
+    task = make_task(config)
     rng, found = np.random.default_rng(seed), []
     for domain in (task.source.test, task.target.test):
         if domain.y is None:

@@ -13,18 +13,13 @@ __all__ = ["resnet50_v1"]
 
 
 def resnet50_v1() -> nn.Module:
-    """Images (B, 3, 224, 224) to 2,048 features; weights have torchvision's names.
-
-    A 1×1 convolution that is halved and a 3×3 one after it are the same as the 1×1 at full size and a 3×3 that is
-    halved and dilated by 2.
-    """
+    """Images (B, 3, 224, 224) to 2,048 features; weights have torchvision's names."""
     load_torchvision()
     from torchvision.models import resnet50
 
     network: Any = resnet50(weights=None)
     for stage in (network.layer2, network.layer3, network.layer4):
-        first = stage[0].conv2
-        first.dilation = first.padding = (2, 2)
+        stage[0].conv1.stride, stage[0].conv2.stride = (2, 2), (1, 1)
     network.fc = nn.Identity()
     network.mean, network.std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     network.size, network.resize, network.interpolation = 224, 256, "bilinear"

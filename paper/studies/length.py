@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Any
 
 from paper.jobs import Job, Workspace, data_of_task
+from paper.protocols import on_this_machine
 from paper.results_file import Results, parts
 from paper.rows import Row
 from tsadapt.data.types import Domain
@@ -28,7 +29,7 @@ EVERY = (10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000, 1500, 2000, 30
 
 def curve_of_job(job: Job, space: Workspace) -> dict[str, Any]:
     """Accuracy, %, on held-out source rows and (oracle) on the target, by step; and what the default depends on."""
-    task = make_task(job.config)
+    task = make_task(on_this_machine(job.config))
     trainer = make_trainer(task)
     if task.held is None:
         raise UserError("the length of training is judged on held-out rows: expected a protocol with a holdout.")

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from paper.analyses.section import Section
-from paper.protocols import Protocol
+from paper.protocols import Protocol, our_encoder
 from paper.published import Published
 from paper.results_file import Results, parts
 from paper.rows import Row
@@ -25,7 +25,8 @@ __all__ = ["normalised_accuracies", "normalised_table"]
 
 def normalised_accuracies(folder: Path) -> dict[str, Any]:
     """Target accuracy, %, normalised by the target and by the source; the discriminator's accuracy over the run."""
-    run, model = RunFolder(folder), load(folder)
+    run = RunFolder(folder)
+    model = load(folder, backbone=our_encoder(run.config))
     source, target = open_dataset(run.config.source).train, open_dataset(run.config.target).test
 
     def accuracy(by: Domain) -> float:

@@ -98,6 +98,15 @@ class RunConfig:
         None, "Compute the backbone's features once and train on them.", group=NETWORK, shown="on a CPU",
         off="Train the backbone too.", switches={"freeze_backbone": True, "no_freeze_backbone": False},
     )  # fmt: skip
+    train_from: str | None = setting(
+        None, "Train the backbone from this stage on: its name, or -1, -2 for the last, the last two (tsadapt list"
+        " backbones --stages NAME). What lies before is computed once.", group=NETWORK, metavar="STAGE",
+        shown="nothing, or all of it",
+    )  # fmt: skip
+    views: int = setting(
+        1, "With --train-from: random crops and flips of every image that training sees; 1 is the centre alone.",
+        group=NETWORK, above=0, at_most=1000,
+    )  # fmt: skip
     image_size: int | None = setting(
         None, "Side of the images that the backbone takes, in pixels.", group=NETWORK, above=0, shown="the backbone's"
     )
@@ -131,7 +140,10 @@ class RunConfig:
     lr_gamma: float = setting(
         1e-3, "How fast the learning rate falls: lr·(1 + γ·step)^-0.75.", group=OPTIMISATION, at_least=0
     )
-    precision: Precision = setting("fp32", "Precision of the forward pass.", group=OPTIMISATION)
+    precision: Precision | None = setting(
+        None, "Precision of the forward pass.", group=OPTIMISATION, usual="fp32",
+        shown="fp32; with --train-from bf16 where the CPU has it",
+    )  # fmt: skip
     candidates: int = setting(
         1, "Evenly spaced steps that validators choose among; 1 is the last step alone.", group=RUN, above=0
     )
@@ -176,7 +188,11 @@ class RunConfig:
 
         A setting at its default is no part of it, so that a new setting leaves the names of older runs alone.
         """
-        changed = {k: v for k, v in self.result_keys().items() if k not in RUN_SETTINGS or v != RUN_SETTINGS[k].default}
+        changed = {
+            k: v
+            for k, v in self.result_keys().items()
+            if k not in RUN_SETTINGS or v not in (RUN_SETTINGS[k].default, RUN_SETTINGS[k].usual)
+        }
         text = json.dumps([REVISION, changed], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

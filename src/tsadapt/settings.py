@@ -26,7 +26,7 @@ class Setting:
     `kind` is its type hint, `flag` its name on the command line if it is another one. `shown` is what --help gives as
     the default where the value itself says little. `switches` are extra flags, each standing for a value:
     {"no_covariance": "none"}; `off` is the help of the one that turns a setting off. A setting with `result=False`
-    changes how a run is done and not what comes out of it.
+    changes how a run is done and not what comes out of it. `usual` is what None usually becomes.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Setting:
     off: str = ""
     switches: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     result: bool = True
+    usual: Any = None
 
     @property
     def kinds(self) -> tuple[Any, ...]:

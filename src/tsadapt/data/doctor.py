@@ -221,7 +221,7 @@ def _rows(domain: Domain, workers: int | None) -> Iterable[tuple[int, bytes | st
         for row, values in enumerate(domain.tensor.numpy()):
             yield row, hashlib.sha256(values.tobytes()).digest()
         return
-    images = domain.x if isinstance(domain.x, Images) else ImageRows(domain.x)
+    images = domain.x if isinstance(domain.x, Images) else ImageRows(domain.tensor)
     count = workers_here(workers, len(images))
     for some in image_pass(images, grouped(range(len(images)), 64), _pixel_digest, WHOLE, count):
         yield from zip(some.rows, (bytes(digest.tolist()) for digest in some.x), strict=True)

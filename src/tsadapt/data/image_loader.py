@@ -65,10 +65,13 @@ def grouped(rows: range, size: int) -> list[range]:
 
 
 def image_pass(
-    images: Images, groups: Iterable[range], transform: Transform, at_least: int, workers: int
+    images: Images, groups: Iterable[range], transform: Transform, at_least: int, workers: int, seed: int | None = None
 ) -> Iterator[ImagePass]:
-    """Decode images group by group; unreadable ones are left out and listed with the reason."""
-    yield from _watched(_loader(_Decoded(images, transform, at_least), groups, _join_pass, workers))
+    """Decode images group by group; unreadable ones are left out and listed with the reason.
+
+    What is random in the transform is a function of `seed` and the row; None: nothing is.
+    """
+    yield from _watched(_loader(_Decoded(images, transform, at_least, seed), groups, _join_pass, workers))
 
 
 class ImageBatches:
@@ -203,24 +206,30 @@ class _Replaced(TorchDataset[_Sample]):
             except UnreadableImageError as error:
                 unreadable[row] = str(error)
                 continue
-            # The transforms use torch's global generator. Without workers, training uses it too: leave it unchanged.
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(seed)
-                return _Sample(role, row, self.view(image), unreadable)
+            return _Sample(role, row, _seen(self.view, image, seed), unreadable)
         return _Sample(role, first, None, unreadable)
 
 
 class _Decoded(TorchDataset["tuple[int, Tensor | str]"]):
     """The image of a row, or the reason why it cannot be read."""
 
-    def __init__(self, images: Images, view: Transform, at_least: int) -> None:
-        self.images, self.view, self.at_least = images, view, at_least
+    def __init__(self, images: Images, view: Transform, at_least: int, seed: int | None) -> None:
+        self.images, self.view, self.at_least, self.seed = images, view, at_least, seed
 
     def __getitem__(self, row: int) -> tuple[int, Tensor | str]:
         try:
-            return row, self.view(self.images.decode(row, self.at_least))
+            image = self.images.decode(row, self.at_least)
         except UnreadableImageError as error:
             return row, str(error)
+        return row, self.view(image) if self.seed is None else _seen(self.view, image, mixed(self.seed, row))
+
+
+def _seen(view: Transform, image: Tensor, seed: int) -> Tensor:
+    """The view of an image, a function of the seed."""
+    # The transforms use torch's global generator. Without workers, training uses it too: leave it unchanged.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return view(image)
 
 
 def _loader(dataset: TorchDataset[Any], groups: Any, join: Callable[[list[Any]], Any], workers: int) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from tsadapt.data.stored import StoredRows
 from tsadapt.data.types import Batch, Domain
 
 __all__ = ["PairedBatches", "RowStream", "mixed", "paired_streams", "pass_over", "seeded"]
@@ -39,30 +40,44 @@ class RowStream:
 
 
 class PairedBatches:
-    """Batches of two domains in memory; `with_target=False` leaves out the target rows."""
+    """Batches of two domains in memory, or stored; `with_target=False` leaves out the target rows."""
 
     def __init__(self, source: Domain, target: Domain, streams: tuple[RowStream, RowStream], with_target: bool) -> None:
         if source.y is None:
             raise ValueError("the source needs labels")
-        self.x_s, self.y_s, self.x_t = source.tensor, source.y, target.tensor
+        self.x_s, self.y_s, self.x_t = _rows_of(source), source.y, _rows_of(target)
         self.streams, self.with_target = streams, with_target
 
     def at(self, step: int) -> Batch:
         """The batch of step 1, 2, …"""
-        return self._rows(self.streams, step)
+        return self._rows(self.streams, step, step)
 
     def all_rows(self) -> Iterator[Batch]:
         """Batches with every row of both domains at least once, in another order than in training."""
         streams, steps = pass_over(self.streams)
         return (self._rows(streams, step) for step in range(1, steps + 1))
 
-    def _rows(self, streams: tuple[RowStream, RowStream], step: int) -> Batch:
+    def _rows(self, streams: tuple[RowStream, RowStream], step: int, trained: int | None = None) -> Batch:
+        """The batch of a step; with `trained`, stored rows in the views of that step of training."""
         i_s = streams[0].rows_at(step)
-        x_s, y_s = self.x_s.index_select(0, i_s), self.y_s.index_select(0, i_s)
+        x_s, y_s = self._taken(0, i_s, trained), self.y_s.index_select(0, i_s)
         if not self.with_target:
             return Batch(x_s, y_s, i_s, None, None)
         i_t = streams[1].rows_at(step)
-        return Batch(x_s, y_s, i_s, self.x_t.index_select(0, i_t), i_t)
+        return Batch(x_s, y_s, i_s, self._taken(1, i_t, trained), i_t)
+
+    def _taken(self, role: int, rows: Tensor, trained: int | None) -> Tensor:
+        x = (self.x_s, self.x_t)[role]
+        if isinstance(x, Tensor):
+            return x.index_select(0, rows)
+        if trained is None:
+            return x[rows]
+        draw = seeded(self.streams[role].seed, 6, role, trained)
+        return x.seen(rows, torch.randint(0, 2**31, (len(rows),), generator=draw).tolist())
+
+
+def _rows_of(domain: Domain) -> Tensor | StoredRows:
+    return domain.x if isinstance(domain.x, StoredRows) else domain.tensor
 
 
 def paired_streams(

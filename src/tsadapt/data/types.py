@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from tsadapt.data.images import Images
+from tsadapt.data.stored import StoredRows
 from tsadapt.errors import UserError
 
 __all__ = ["Batch", "Dataset", "Domain", "Unreadable", "match_labels"]
 
-Kind = Literal["image", "vector", "file"]
+Kind = Literal["image", "vector", "file", "stored"]
 
 Unreadable = dict[int, str]
 """Images that could not be decoded: row number → reason."""
@@ -24,15 +25,15 @@ Unreadable = dict[int, str]
 
 @dataclass(frozen=True)
 class Domain:
-    """Rows in memory, or images that are read on demand, with labels (indices into `classes`) if known.
+    """Rows in memory, images that are read on demand, or their activations on the disk.
 
-    `name` is for messages. `row_names` identify the rows in predictions: paths for images; None means row numbers.
-    `columns` are the names of a table's features. `notes` are remarks on the data for the user. `origin` is the
-    fingerprint of the data that the rows were computed from.
+    Labels, if known, are indices into `classes`. `name` is for messages. `row_names` identify the rows in predictions:
+    paths for images; None means row numbers. `columns` are the names of a table's features. `notes` are remarks on the
+    data for the user. `origin` is the fingerprint of the data that the rows were computed from.
     """
 
     name: str
-    x: Tensor | Images
+    x: Tensor | Images | StoredRows
     y: Tensor | None = None
     classes: tuple[str, ...] | None = None
     split: str = "all"
@@ -65,13 +66,15 @@ class Domain:
 
     @property
     def kind(self) -> Kind:
-        """Images in memory, feature vectors, or images that are read on demand."""
-        return "file" if isinstance(self.x, Images) else "image" if self.x.ndim == 4 else "vector"
+        """Images in memory, feature vectors, images that are read on demand, or activations on the disk."""
+        if isinstance(self.x, Tensor):
+            return "image" if self.x.ndim == 4 else "vector"
+        return "file" if isinstance(self.x, Images) else "stored"
 
     @property
     def tensor(self) -> Tensor:
         """The rows in memory."""
-        if isinstance(self.x, Images):
+        if not isinstance(self.x, Tensor):
             raise ValueError(f"{self.name} is not in memory")
         return self.x
 
@@ -83,7 +86,7 @@ class Domain:
         """A subset of the rows."""
         return replace(
             self,
-            x=self.x.keep(rows) if isinstance(self.x, Images) else self.x[rows],
+            x=self.x[rows] if isinstance(self.x, Tensor) else self.x.keep(rows),
             y=None if self.y is None else self.y[rows],
             row_names=None if self.row_names is None else tuple(self.row_names[row] for row in rows),
         )
@@ -98,7 +101,8 @@ class Domain:
             return self.origin
         if isinstance(self.x, Images):
             return self.x.fingerprint
-        return _hash(repr((tuple(self.x.shape), self.x.dtype)).encode(), self.x.contiguous().numpy().tobytes())
+        x = self.tensor
+        return _hash(repr((tuple(x.shape), x.dtype)).encode(), x.contiguous().numpy().tobytes())
 
     def label_fingerprint(self) -> str | None:
         """A hash of the labels and class names; None without labels."""

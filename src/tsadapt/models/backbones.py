@@ -52,7 +52,8 @@ class Backbone:
     """A network from images to features (B, K), and how its images are prepared.
 
     `size`, `resize` and `interpolation` are what its weights were evaluated with; `trained` says whether it has any.
-    `origin` is None for a network of timm or torchvision.
+    `origin` is None for a network of timm or torchvision. `train_from` is the stage that training begins at, where it
+    trains only the end of the network.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Backbone:
     std: tuple[float, ...]
     trained: bool
     origin: Origin | None = None
+    train_from: str | None = None
 
     def fingerprint(self) -> str:
         """A hash of the weights, and of what computes with them."""

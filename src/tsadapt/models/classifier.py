@@ -66,12 +66,12 @@ class Classifier(nn.Module):
     between f and its linear layer; their mean logits predict. `head_dim` are the features of a linear layer: what TSA
     calls the features of that head. `dropout` acts right before the linear layers, and TSA's features are those before
     it. `pretrained` says whether the backbone learns at a tenth of the others' rate, as the paper does with one that
-    has been trained already.
+    has been trained already. `scaling` takes raw data; what it holds is not trained.
     """
 
     def __init__(
         self,
-        scaling: InputScaling,
+        scaling: nn.Module,
         backbone: nn.Module,
         bottleneck: nn.Module,
         dim: int,
@@ -126,5 +126,6 @@ class Classifier(nn.Module):
         """Parameters with their learning rates: backbone ×0.1 if it was trained before, all else ×1."""
         slow = [*self.backbone.parameters()] if self.pretrained else []
         known = {id(p) for p in slow}
+        known |= {id(p) for p in self.scaling.parameters()}
         rest = [p for p in self.parameters() if id(p) not in known]
         return [{"params": slow, "lr": 0.1 * lr}, {"params": rest, "lr": lr}] if slow else [{"params": rest, "lr": lr}]

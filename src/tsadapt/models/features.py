@@ -28,7 +28,7 @@ from tsadapt.models.backbones import Backbone, for_inference
 from tsadapt.models.classifier import InputScaling
 from tsadapt.progress import StepProgress
 
-__all__ = ["Features", "cache_root", "extract"]
+__all__ = ["BATCH", "PART", "Features", "cache_root", "extract", "readable"]
 
 PART = 128
 """Rows of one file of the cache: what a kill may cost."""
@@ -159,10 +159,11 @@ def _read(path: Path, span: range, images: Images) -> _Part | None:
     except Exception:  # a damaged archive can raise anything; its rows are computed again
         return None
     whole = len(part.x) == len(part.rows) and sorted([*part.rows.tolist(), *part.unreadable]) == [*span]
-    return part if whole and not any(_readable(images, row) for row in part.unreadable) else None
+    return part if whole and not any(readable(images, row) for row in part.unreadable) else None
 
 
-def _readable(images: Images, row: int) -> bool:
+def readable(images: Images, row: int) -> bool:
+    """Whether an image can be decoded."""
     try:
         images.decode(row, 1)
     except UnreadableImageError:

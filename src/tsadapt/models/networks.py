@@ -18,10 +18,12 @@ from tsadapt.data.transforms import ImageShape
 from tsadapt.errors import UserError
 from tsadapt.models.backbones import Backbone, channels_last
 from tsadapt.models.classifier import Classifier, InputScaling
+from tsadapt.models.stages import Stem, cut_before
 from tsadapt.registry import Registry
 
 __all__ = [
     "NETWORKS",
+    "STAGE_LENGTH",
     "TRAINED_BACKBONE",
     "TRAINED_LENGTH",
     "Architecture",
@@ -66,6 +68,9 @@ class Length:
 
 TRAINED_LENGTH = Length(5000, 5000)
 """With the backbone trained."""
+
+STAGE_LENGTH = Length(1000, 1000)
+"""With its last stages trained."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,8 @@ def build(
 ) -> Classifier:
     """The network, with fresh weights from torch's generator; `rows` (the source's) set the scaling of vectors.
 
-    A `backbone` becomes part of it, and is trained with it. One that is a plain module takes rows as they are.
+    A `backbone` becomes part of it, and is trained with it, or its stages from `train_from` on are. One that is a plain
+    module takes rows as they are.
     """
     network = NETWORKS[architecture.network]
     k, heads = architecture.inputs, architecture.heads
@@ -148,11 +154,14 @@ def build(
     if heads > 1 and body.branch is None:
         raise UserError(f"The network {architecture.network!r} has one head: a method with {heads} needs 'mlp'.")
     before: nn.Module = nn.Identity() if body.backbone is None else body.backbone
+    scaling: nn.Module
     if network.takes is not None:
         scaling = InputScaling.of_pixels()
     elif isinstance(backbone, Backbone):
-        scaling = InputScaling.of_images(backbone.mean, backbone.std)
-        before = ChannelsLast(backbone.module)
+        scaling, before = InputScaling.of_images(backbone.mean, backbone.std), ChannelsLast(backbone.module)
+        if backbone.train_from is not None:
+            cut = cut_before(backbone, backbone.train_from)
+            scaling, before = Stem(scaling, cut, backbone.size), ChannelsLast(cut.after)
     elif backbone is not None:
         scaling, before = InputScaling(0.0, 1.0), backbone
     else:
@@ -169,7 +178,7 @@ def build(
 
 
 class ChannelsLast(nn.Module):
-    """A convolutional network whose images lie with their channels last in memory, which is faster."""
+    """A network whose images lie with their channels last in memory, which is faster for convolutions."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -177,7 +186,7 @@ class ChannelsLast(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (B, K) of images (B, 3, H, W)."""
-        f: Tensor = self.body(x.contiguous(memory_format=torch.channels_last))
+        f: Tensor = self.body(x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x)
         return f
 
 

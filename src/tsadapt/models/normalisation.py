@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from tsadapt.models.stages import Stem
+
 __all__ = ["batch_statistics", "normalisations", "normalise_by", "statistics_batches"]
 
 SMALL = 0.1
@@ -13,8 +15,10 @@ SMALL = 0.1
 
 
 def normalisations(network: nn.Module) -> list[nn.Module]:
-    """The batch normalisations of a network."""
-    return [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    """The batch normalisations of a network, those of frozen layers aside."""
+    frozen = {id(m) for stem in network.modules() if isinstance(stem, Stem) for m in stem.modules()}
+    every = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    return [m for m in every if id(m) not in frozen]
 
 
 def statistics_batches(rows: int, size: int) -> list[range]:

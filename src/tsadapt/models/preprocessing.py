@@ -8,12 +8,15 @@ import torch
 
 from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import ImageRows, Images
+from tsadapt.data.stored import StoredRows
 from tsadapt.data.transforms import Framing, ImageShape, fit_images
 from tsadapt.data.types import Domain, Unreadable
 from tsadapt.errors import UserError, counted, printable
+from tsadapt.models.activations import Looks, store
 from tsadapt.models.backbones import Backbone
 from tsadapt.models.features import extract
 from tsadapt.models.networks import NETWORKS, Architecture
+from tsadapt.models.stages import Stem
 
 __all__ = ["Prepared", "Preprocessing", "Reader"]
 
@@ -22,7 +25,8 @@ __all__ = ["Prepared", "Preprocessing", "Reader"]
 class Preprocessing:
     """How photographs reach a model: through which backbone, framed how; `ten_crop` averages over ten parts of each.
 
-    A frozen backbone is no part of what is trained: the model takes its features. Otherwise the model contains it.
+    A frozen backbone is no part of what is trained: the model takes its features. Otherwise the model contains it, also
+    where only its last stages are trained.
     """
 
     backbone: Backbone
@@ -49,6 +53,8 @@ class Reader:
     device: torch.device
     workers: int | None = None
     quiet: bool = False
+    stored: tuple[Stem, Looks] | None = None
+    """For training from a stage on: what computes the activations before it, and in which views."""
 
     def __call__(self, domain: Domain) -> Prepared:
         """The domain in the shape that the network takes; UserError if it is of another kind."""
@@ -67,7 +73,14 @@ class Reader:
         return _all(domain)
 
     def _photographs(self, domain: Domain, preprocessing: Preprocessing) -> Prepared:
-        images = domain.x if isinstance(domain.x, Images) else ImageRows(domain.x)
+        images = domain.x if isinstance(domain.x, Images) else ImageRows(domain.tensor)
+        if self.stored is not None:
+            stem, looks = self.stored
+            found = store(
+                images, preprocessing.backbone, stem, preprocessing.framing, looks, self.device, self.workers,
+                self.quiet, domain.name,
+            )  # fmt: skip
+            return _some(domain, found.rows, found.unreadable, found.x)
         if not preprocessing.frozen:
             return _all(replace(domain, x=images))
         if not self.quiet:
@@ -94,7 +107,7 @@ class Reader:
                 parts += [some.x] if some.rows else []
                 unreadable |= some.unreadable
             return _some(domain, rows, unreadable, torch.cat(parts) if parts else torch.empty(0))
-        return _all(replace(domain, x=fit_images(domain.x, shape)))
+        return _all(replace(domain, x=fit_images(domain.tensor, shape)))
 
 
 def _fitted(image: torch.Tensor, shape: ImageShape) -> torch.Tensor:
@@ -105,7 +118,7 @@ def _all(domain: Domain) -> Prepared:
     return Prepared(domain, [*range(len(domain))], {})
 
 
-def _some(domain: Domain, rows: list[int], unreadable: Unreadable, x: torch.Tensor) -> Prepared:
+def _some(domain: Domain, rows: list[int], unreadable: Unreadable, x: torch.Tensor | StoredRows) -> Prepared:
     """The rows of a domain that could be read, as `x`."""
     if not rows:
         reason = next(iter(unreadable.values()))

@@ -18,6 +18,7 @@ from tsadapt.core import FeatureMemory
 from tsadapt.data.images import Images, UnreadableImageError
 from tsadapt.data.loader import seeded
 from tsadapt.data.open import open_dataset
+from tsadapt.data.stored import StoredRows
 from tsadapt.data.types import Domain, match_labels
 from tsadapt.errors import UserError
 from tsadapt.models.encoders import refuse_code
@@ -270,7 +271,9 @@ class _Pictures:
         if raw.kind == "vector":
             raise UserError(f"{raw.name} contains feature vectors: there are no images to show.")
         # Images in memory are shown as the network takes them; of files, those with the names of the rows.
-        self.x = raw.x if ready.kind == "vector" else ready.x
+        shown = raw.x if ready.kind in ("vector", "stored") else ready.x
+        assert not isinstance(shown, StoredRows)
+        self.x = shown
         self.rows = [*range(len(ready))]
         if self.x is raw.x and len(raw) != len(ready):
             numbers = {name: i for i, name in enumerate(raw.row_names or ())}

@@ -162,7 +162,7 @@ class Candidates:
 
 def mixtures(model: TrainedModel, domain: Domain, predicted: Predicted) -> Mixed:
     """Mixtures of target rows, forwarded: of pixels, or of features."""
-    rows, files = np.asarray(predicted.rows), isinstance(domain.x, Images)
+    rows, files = np.asarray(predicted.rows), not isinstance(domain.x, torch.Tensor)
     at_once = IMAGES_AT_ONCE if files else ROWS_AT_ONCE
 
     def forward(a: np.ndarray, b: np.ndarray, share: float) -> Logits:
@@ -170,7 +170,7 @@ def mixtures(model: TrainedModel, domain: Domain, predicted: Predicted) -> Mixed
             return predicted.logits[:0]
         needed = np.unique(np.concatenate([rows[a], rows[b]]))
         x = _inputs(model, domain, needed)
-        x = x if x.is_floating_point() else x.float()
+        x = x if x.dtype in (torch.float32, torch.float64) else x.float()
         at_a, at_b = (torch.from_numpy(np.searchsorted(needed, rows[part])) for part in (a, b))
         outputs = model.collector(len(a))
         for i, j in zip(torch.split(at_a, at_once), torch.split(at_b, at_once), strict=True):

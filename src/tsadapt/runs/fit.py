@@ -236,7 +236,10 @@ def _headline(task: Task) -> str:
     config, preprocessing = task.config, task.preprocessing
     network = str(config.network)
     if preprocessing is not None:
-        network = f"{preprocessing.backbone.name} ({'frozen' if preprocessing.frozen else 'trained'}) + {network}"
+        backbone = preprocessing.backbone
+        how = "frozen" if preprocessing.frozen else "trained"
+        how = how if backbone.train_from is None else f"trained from {backbone.train_from}"
+        network = f"{backbone.name} ({how}) + {network}"
     rows = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
     return f"{rows}, {len(task.classes)} classes, network {network}, {config.objective}, {config.steps} steps"
 

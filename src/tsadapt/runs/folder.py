@@ -188,6 +188,8 @@ class RunFolder:
                 k: pair for k, pair in differ.items() if k not in RUN_SETTINGS or pair[1] != RUN_SETTINGS[k].default
             }
             given = {k: pair for k, pair in given.items() if pair[1] is not None}
+            if str(asked.train_from).startswith("-"):  # the number of a stage, which has a name there
+                given.pop("train_from", None)
             if given:
                 raise UserError(f"{self.path} holds {_other_config(given)}. Choose another --out, or --overwrite it.")
 

@@ -46,6 +46,7 @@ from tsadapt.training.runtime import autocast, pick_device
 __all__ = ["Predicted", "TrainedModel", "Which", "load"]
 
 ROWS_AT_ONCE = 512
+STORED_AT_ONCE = 64
 IMAGES_AT_ONCE = 16
 
 Which = Literal["last", "selected"]
@@ -186,7 +187,9 @@ class TrainedModel:
         normalise_by(self.network, lambda: self._forward_all(shuffled, groups, least=2))
 
     def _at_once(self, domain: Domain) -> int:
-        return IMAGES_AT_ONCE if isinstance(domain.x, Images) else self.rows_at_once
+        if isinstance(domain.x, Tensor):
+            return self.rows_at_once
+        return IMAGES_AT_ONCE if isinstance(domain.x, Images) else STORED_AT_ONCE
 
     def _forward_all(self, domain: Domain, groups: list[range] | None = None, least: int = 1) -> Predicted:
         """Features and logits of a domain in batches, in whatever mode the network is.

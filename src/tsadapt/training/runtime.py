@@ -13,7 +13,7 @@ import torch
 from tsadapt.config import Precision
 from tsadapt.errors import UserError
 
-__all__ = ["Stop", "autocast", "keep_freed_memory", "pick_device", "stop_signals"]
+__all__ = ["Stop", "autocast", "has_fast_bf16", "keep_freed_memory", "pick_device", "stop_signals"]
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 MEGABYTE = 1 << 20
@@ -38,9 +38,16 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+def autocast(device: torch.device, precision: Precision | None) -> AbstractContextManager[object]:
     """The context in which networks are forwarded."""
     return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+def has_fast_bf16(device: torch.device) -> bool:
+    """Whether a device computes in bfloat16 faster than in float32: a CPU needs instructions for it."""
+    if device.type == "cpu":
+        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def keep_freed_memory() -> bool:

@@ -16,9 +16,11 @@ from tsadapt.data.paths import absolute_path
 from tsadapt.data.transforms import Framing, evaluation_transform, training_transform
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
+from tsadapt.models.activations import Looks
 from tsadapt.models.encoders import find_backbone, one_path
 from tsadapt.models.networks import (
     NETWORKS,
+    STAGE_LENGTH,
     TRAINED_BACKBONE,
     TRAINED_LENGTH,
     Architecture,
@@ -28,9 +30,10 @@ from tsadapt.models.networks import (
 )
 from tsadapt.models.normalisation import normalisations
 from tsadapt.models.preprocessing import Preprocessing, Reader
+from tsadapt.models.stages import Stem, find_stage
 from tsadapt.objectives.base import METHODS
 from tsadapt.objectives.objective import adapts, check_objective, term_classes, with_settings
-from tsadapt.training.runtime import pick_device
+from tsadapt.training.runtime import has_fast_bf16, pick_device
 from tsadapt.training.trainer import Trainer
 
 __all__ = ["Task", "check_choices", "check_normalised", "make_task", "make_trainer", "one_spelling", "with_length"]
@@ -60,8 +63,8 @@ class Task:
     held: Domain | None = None
 
     def views(self) -> Views | None:
-        """How training reads images; None where rows are in memory."""
-        if self.preprocessing is None or self.preprocessing.frozen:
+        """How training reads images; None where rows are in memory, or stored."""
+        if self.preprocessing is None or self.preprocessing.frozen or self.config.train_from is not None:
             return None
         framing, augment = self.preprocessing.framing, self.config.augment
         return Views(
@@ -110,11 +113,13 @@ def make_task(
     check_normalised(
         config, architecture, target.train, preprocessing.backbone.module if trained and preprocessing else None
     )
-    reader = Reader(architecture, preprocessing, pick_device(config.device), config.workers, quiet)
+    stored = None if config.train_from is None else _stored(config, architecture, preprocessing)
+    reader = Reader(architecture, preprocessing, pick_device(config.device), config.workers, quiet, stored)
     source, target = (_prepare(dataset, reader, tell) for dataset in (source, target))
     target = _draw_target(config, target)
     source, held = _hold_out(config, source)
-    config = with_length(config, source.train, target.train, len(classes), TRAINED_LENGTH if trained else None)
+    length = STAGE_LENGTH if config.train_from is not None else TRAINED_LENGTH if trained else None
+    config = with_length(config, source.train, target.train, len(classes), length)
     return Task(config, source, target, classes, architecture, preprocessing, held)
 
 
@@ -189,7 +194,9 @@ def _choose_backbone(
     config: RunConfig, source: Domain, target: Domain, tell: Tell, encoder: nn.Module | None
 ) -> tuple[RunConfig, Preprocessing | None]:
     """The backbone for photographs, and whether it is frozen; none for vectors, and for digit networks."""
-    given = [k for k in ("backbone", "weights", "freeze_backbone", "image_size") if getattr(config, k) is not None]
+    of_backbone = ("backbone", "weights", "freeze_backbone", "train_from", "image_size")
+    given = [k for k in of_backbone if getattr(config, k) is not None]
+    _check_stage(config)
     takes_images = config.network is not None and NETWORKS[config.network].takes is not None
     if source.kind == "vector" or takes_images:
         if given:
@@ -201,18 +208,18 @@ def _choose_backbone(
     if config.backbone is None:
         tell(f"note: no --backbone given, using timm's {DEFAULT_BACKBONE}.")
     config = replace(config, backbone=config.backbone or DEFAULT_BACKBONE)
-    if config.freeze_backbone is None:
+    if config.freeze_backbone is None and config.train_from is None:
         frozen = pick_device(config.device).type == "cpu"
         config = replace(config, freeze_backbone=frozen)
         if frozen:
             tell(
                 "note: the backbone is frozen, the default on a CPU: its features are computed once."
-                " --no-freeze-backbone trains it too, which takes far longer."
+                " --train-from -1 trains its last stage too, --no-freeze-backbone all of it, which takes far longer."
             )
     frozen = bool(config.freeze_backbone)
     if frozen and (config.ten_crop or config.augment != "auto"):
         raise UserError("Random crops and ten crops need a backbone that is trained: add --no-freeze-backbone.")
-    if not frozen and config.augment == "auto":
+    if config.augment == "auto" and (config.views > 1 if config.train_from is not None else not frozen):
         visda = config.source.startswith("visda:")
         config = replace(config, augment="center-crop" if visda else "random-crop")
     torch.manual_seed(mixed(config.seed, 7))  # of a backbone that starts at random
@@ -223,7 +230,39 @@ def _choose_backbone(
         if frozen
         else Framing(backbone.size, round(backbone.size * 256 / 224), False, "bilinear")
     )
+    if config.train_from is not None:
+        config = replace(config, train_from=find_stage(backbone, config.train_from))
+        backbone = replace(backbone, train_from=config.train_from)
+    fast = config.train_from is not None and has_fast_bf16(pick_device(config.device))
+    config = with_defaults(config, precision="bf16" if fast else "fp32")
     return config, Preprocessing(backbone, framing, frozen, config.ten_crop)
+
+
+def _check_stage(config: RunConfig) -> None:
+    """Refuse what goes together with no --train-from, or only with it."""
+    if config.train_from is None:
+        if config.views > 1:
+            raise UserError(f"views is {config.views}, but only --train-from stores views of images: add it.")
+        return
+    if config.freeze_backbone is not None:
+        flag = "--freeze-backbone" if config.freeze_backbone else "--no-freeze-backbone"
+        raise UserError(f"--train-from {config.train_from} trains the end of the backbone: leave out {flag}.")
+    if config.ten_crop:
+        raise UserError("Ten crops need a backbone that is trained as a whole: leave out --ten-crop or --train-from.")
+    if config.augment != "auto" and config.views == 1:
+        raise UserError(f"--augment {config.augment} needs several stored crops of an image: add --views 4.")
+
+
+def _stored(
+    config: RunConfig, architecture: Architecture, preprocessing: Preprocessing | None
+) -> tuple[Stem, Looks] | None:
+    """What computes the activations that are stored, and in which views."""
+    assert preprocessing is not None
+    with torch.random.fork_rng(devices=[]):
+        stem = build(architecture, backbone=preprocessing.backbone).scaling
+    assert isinstance(stem, Stem)
+    views = 0 if config.views == 1 else config.views
+    return stem, Looks(views, "center-crop" if config.augment == "center-crop" else "random-crop")
 
 
 def _choose_network(

@@ -111,8 +111,9 @@ class Trainer:
         """
         x = [part.to(self.device) for part in (batch.x_s, batch.x_t) if part is not None]
         joint = len(x) == 2 and not self.separate_bn
+        parts = [torch.cat(x)] if joint else x
         with autocast(self.device, self.config.precision):
-            features = [self.model.features(part) for part in ([torch.cat(x)] if joint else x)]
+            features = [self.model.features(part) for part in parts]
             heads = [self.model.classify(f) for f in features]
         cuts = [slice(None, len(x[0])), slice(len(x[0]), None)] if joint else [slice(None)]
         halves = [

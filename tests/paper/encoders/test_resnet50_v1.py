@@ -19,15 +19,15 @@ ENCODER = f"{resnet50_v1.__file__}:resnet50_v1"
 
 
 def test_a_stage_is_halved_by_its_first_convolution():
-    """Stride 2 in the 1×1, then a 3×3, against what the encoder has."""
+    """Against a 1×1 at full size, and a 3×3 that is halved and dilated by 2: the same pixels are looked at."""
     torch.manual_seed(0)
     block = resnet50_v1.resnet50_v1().layer2[0].eval()
     x = torch.randn(2, 256, 12, 12)
     with torch.no_grad():
         ours = block.conv2(block.conv1(x))
-        halved = torch.nn.functional.conv2d(x, block.conv1.weight, stride=2)
-        published = torch.nn.functional.conv2d(halved, block.conv2.weight, padding=1)
-    torch.testing.assert_close(ours, published, rtol=1e-4, atol=1e-5)
+        whole = torch.nn.functional.conv2d(x, block.conv1.weight)
+        dilated = torch.nn.functional.conv2d(whole, block.conv2.weight, stride=2, padding=2, dilation=2)
+    torch.testing.assert_close(ours, dilated, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.skipif(not WEIGHTS.is_file(), reason="needs Office-31 and a ResNet-50 in TSADAPT_DATA")
