@@ -10,6 +10,7 @@ from paper.analyses.pseudo_labels import augmentation_of_run, augmentation_table
 from paper.analyses.sensitivity import draw_surfaces
 from paper.analyses.step_cost import costs
 from paper.analyses.tsne import draw_planes, plane_of_run
+from paper.analyses.worth import augmentation_worth
 from paper.pictures import Curves
 from paper.recipe import Recipe
 from paper.rows import (
@@ -46,7 +47,10 @@ METHODS = "base methods, each plain, with MI and with TSA"
 
 RECIPES = {
     "table1": Recipe(METHODS, "office-home", base_rows(BASES, "ResNet-50")),
-    "table2": Recipe(METHODS, "office31", base_rows((*BASES, "jada"), "ResNet-50")),
+    "table2": Recipe(
+        METHODS, "office31", base_rows((*BASES, "jada"), "ResNet-50"), watch=watch_pseudo_labels,
+        measure=augmentation_of_run, section=augmentation_worth,
+    ),
     "table3": Recipe(METHODS, "visda", base_rows(BASES, "ResNet-101")),
     "table4": Recipe(METHODS, "digits", base_rows(("source-only", "dann", "cdan+e", "jada"))),
     "table5": Recipe("ablation of TSA on top of DANN", "office31", ABLATION),

@@ -33,6 +33,7 @@ RECORDED = (
     "gradient_share",
 )  # fmt: skip
 SHARES = (0.1, 0.25, 0.5, 1.0)
+WITHOUT = "+TSA without MI"
 
 
 def watch_pseudo_labels(config: RunConfig, folder: Path) -> Callable[[Trainer], None]:
@@ -67,14 +68,15 @@ def augmentation_table(
     may_measure: bool, paper: Published | None,
 ) -> Section:  # fmt: skip
     """For each task and base method: pseudo-labels over time, Δμ, and TSA's terms beside the logits; means of seeds."""
-    head = (
+    has_without = any(row.title.endswith(WITHOUT) for row in rows)
+    head = [
         "right pseudo-labels after 10, 25, 50 and 100 % of the steps, % (oracle)",
-        "the same without MI, % (oracle)",
+        *["the same without MI, % (oracle)"] * has_without,
         "‖Δμ‖ / class spread",
         "shift term",
         "variance term",
         "logits",
-    )
+    ]
     lines = [
         "What TSA does in the +TSA runs. The shift and variance terms are what it adds to a logit on average, at the"
         " last logged step. Target labels judge the pseudo-labels from outside training (oracle).",
@@ -87,14 +89,14 @@ def augmentation_table(
         for title in TITLES.values():
             with_mi, without = (
                 [run for seed in seeds if (run := results.get(str(Key(f"{title} {what}", column, seed))))]
-                for what in ("+TSA", "+TSA without MI")
+                for what in ("+TSA", WITHOUT)
             )
             if with_mi:
                 norm, spread, *terms = (
                     statistics.mean(run["last_record"][name] for run in with_mi) for name in RECORDED[:5]
                 )
                 numbers = [f"{norm / spread:.2f}", *(f"{term:.2f}" for term in terms)]
-                cells = [_over_time(with_mi), _over_time(without), *numbers]
+                cells = [_over_time(with_mi), *[_over_time(without)] * has_without, *numbers]
                 lines.append(f"| {column}, {title} | {' | '.join(cells)} |")
     return "\n".join(lines) if len(lines) > 4 else "", before, {}
 

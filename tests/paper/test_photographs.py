@@ -1,16 +1,22 @@
 """Tables of photographs: the true recipes on small copies of the layouts, and the weights of their backbones."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 from paper.__main__ import main
-from paper.protocols import PROTOCOLS, missing
+from paper.analyses.run_features import features_of_run
+from paper.encoders.resnet50_v1 import resnet50_v1
+from paper.protocols import PROTOCOLS, missing, our_encoder
 from paper.reproduce import reproduce
 from paper.request import Request
+from safetensors.torch import save_file
 from tests.photos import write_classes
 
+from tsadapt.errors import UserError
 from tsadapt.models.backbones import make_backbone
+from tsadapt.runs.folder import RunFolder
 
 SMALL = {"backbone": "test_efficientnet", "image_size": 32, "candidates": 1}
 
@@ -47,6 +53,36 @@ def test_the_resnet_recipes_on_a_small_copy_of_the_layout(photographs, monkeypat
     page = (out / "table2-frozen-weights-none-2-steps.md").read_text()
     assert "frozen test_efficientnet features" in page
     assert "· the paper" not in page  # another protocol
+
+
+def test_the_last_stage_trained_with_an_encoder_and_weights_that_are_named_the_same_everywhere(
+    photographs, monkeypatch
+):
+    name, out = "office31-layer4", photographs / "out"
+    true = PROTOCOLS[name]
+    given = {key: true.settings[key] for key in ("backbone", "weights", "train_from", "precision", "freeze_backbone")}
+    assert given == {
+        "backbone": "paper:resnet50_v1", "weights": "TSADAPT_DATA:weights/resnet50-v1.safetensors",
+        "train_from": "layer4", "precision": "bf16", "freeze_backbone": None,
+    }  # fmt: skip
+    small = {**true.settings, "image_size": 64, "batch_size": 4, "target_batch_size": 4, "steps": 2, "workers": 0}
+    monkeypatch.setitem(PROTOCOLS, name, replace(true, settings={**small, "candidates": 1, "views": 1}))
+    request = Request("table2", on=name, seeds=(0,), rows=("source-only +TSA",), columns=("A → W",))
+    with pytest.raises(UserError, match=r"No weights at .*expected resnet50-v1.safetensors in the folder"):
+        reproduce(request, out)
+    weights = photographs / "data" / "weights" / "resnet50-v1.safetensors"
+    weights.parent.mkdir()
+    torch.manual_seed(0)
+    save_file(resnet50_v1().state_dict(), weights)
+    written = reproduce(request, out)
+    stored = json.loads(written[0].read_text())
+    assert str(photographs) not in json.dumps({**stored, "not_run": {}})
+    assert stored["settings"]["of_all"]["backbone"] == "paper:resnet50_v1"
+    assert "here its last stage is trained" in written[-1].read_text()
+    run = next((out / "work" / "runs").iterdir())
+    assert features_of_run(run, 5).f_t.shape == (5, 256)
+    with pytest.raises(UserError, match="names code that is not in"):
+        our_encoder(replace(RunFolder(run).config, backbone=str(photographs / "mine.py:make")))
 
 
 @pytest.fixture
