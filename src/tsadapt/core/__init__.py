@@ -1,6 +1,7 @@
 """TSA's mathematics: functions of tensors, and memories with buffers. Knows no device, file or configuration."""
 
 from tsadapt.core.adversarial import certainty_weights, domain_loss, multilinear_map, randomized_map
+from tsadapt.core.discrepancy import random_directions, sliced_wasserstein
 from tsadapt.core.information import PredictionMemory, mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
 from tsadapt.core.loss import TSALoss
@@ -27,11 +28,13 @@ __all__ = [
     "learning_rate_factor",
     "multilinear_map",
     "mutual_information_loss",
+    "random_directions",
     "randomized_map",
     "reversal_coefficient",
     "reverse_at",
     "reverse_gradient",
     "sampled_cross_entropy",
+    "sliced_wasserstein",
     "transferable_cross_entropy",
     "transferable_logits",
 ]

@@ -1,0 +1,64 @@
+"""MCD and SWD: three looks at a batch, each of which moves what it should and nothing else."""
+
+import pytest
+import torch
+from tests.configs import changed
+
+from tsadapt.training.setup import make_task, make_trainer
+from tsadapt.training.trainer import Iteration
+
+
+def parameters(module):
+    return [p.detach().clone() for p in module.parameters()]
+
+
+def moved(before, module):
+    return [not torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True)]
+
+
+@pytest.mark.parametrize("name", ["mcd", "swd"])
+def test_phases(config, name, monkeypatch):
+    trainer = make_trainer(make_task(changed(config, method=name, feature_steps=3)))
+    trainer.fill_memory()
+    phases = []
+    minimize = Iteration.minimize
+
+    def watched(self, terms, only=None, phase=None):
+        heads, extractor = parameters(self.heads), parameters(self.extractor)
+        minimize(self, terms, only, phase)
+        phases.append((tuple(terms), any(moved(extractor, self.extractor)), any(moved(heads, self.heads))))
+
+    monkeypatch.setattr(Iteration, "minimize", watched)
+    trainer.step()
+    source = ("tsa", "mi")
+    assert phases == [
+        (source, True, True),
+        ((*source, "discrepancy"), False, True),
+        *[(("discrepancy",), True, False)] * 3,
+    ]
+
+
+@pytest.mark.parametrize("name", ["mcd", "swd"])
+def test_heads_spread_apart_and_features_bring_them_together(config, name):
+    """Without the source, a step on B raises the discrepancy, and one on C lowers it."""
+    trainer = make_trainer(make_task(changed(config, method=name, source_term="ce", mi=False, lr=0.2, momentum=0.0)))
+    method, batch = trainer.objective.method, trainer.batches.at(1)
+    trainer.model.eval()  # no dropout, no batch statistics: the same function twice
+
+    def discrepancy():
+        return float(method.discrepancy(trainer.forward(batch, 0.5)[0]).detach())
+
+    step = Iteration(trainer, batch, describe=False)
+    start = discrepancy()
+    step.minimize({"discrepancy": -method.discrepancy(step.forward())}, only=[step.heads])
+    apart = discrepancy()
+    step.minimize({"discrepancy": method.discrepancy(step.forward())}, only=[step.extractor])
+    assert start < apart
+    assert discrepancy() < apart
+
+
+def test_the_distance_is_between_zero_and_two_over_the_classes(config):
+    trainer = make_trainer(make_task(changed(config, method="mcd")))
+    out, _ = trainer.forward(trainer.batches.at(1), 0.5)
+    d = trainer.objective.method.discrepancy(out).item()
+    assert 0 < d < 2 / out.target.logits.shape[1]
