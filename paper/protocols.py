@@ -202,10 +202,11 @@ PROTOCOLS = {
         {
             **RESNET, "backbone": f"{OURS}resnet50_v1", "weights": f"{IN_DATA}weights/resnet50-v1.safetensors",
             "freeze_backbone": None, "train_from": "layer4", "views": 4, "precision": "bf16", "steps": 600,
-            "candidates": 3,
+            "head_steps": 1000, "candidates": 3,
         },
         f"ResNet-50, {AS_PUBLISHED}, but from layer4 on: the layers before it are frozen, and their activations stored"
-        " for four random crops and flips of every image; 600 steps in bfloat16",
+        " for four random crops and flips of every image; bottleneck and head first learn by themselves for 1,000 steps"
+        " (batch 64 + 64), then all from layer4 on for 600 steps in bfloat16",
         2.5,
         legend=_legend(OFFICE_31),
         beside="office31",

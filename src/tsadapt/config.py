@@ -107,6 +107,10 @@ class RunConfig:
         1, "With --train-from: random crops and flips of every image that training sees; 1 is the centre alone.",
         group=NETWORK, above=0, at_most=1000,
     )  # fmt: skip
+    head_steps: int = setting(
+        0, "Steps that train bottleneck and head alone, before the backbone (or its last stages) is trained too.",
+        group=NETWORK, at_least=0,
+    )  # fmt: skip
     image_size: int | None = setting(
         None, "Side of the images that the backbone takes, in pixels.", group=NETWORK, above=0, shown="the backbone's"
     )

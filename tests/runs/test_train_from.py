@@ -19,6 +19,7 @@ from tsadapt.runs.folder import RunFolder
 from tsadapt.runs.model import load
 from tsadapt.training import setup
 from tsadapt.training.setup import make_task, make_trainer
+from tsadapt.training.trainer import Trainer
 
 STAGE = "blocks.3"
 
@@ -140,3 +141,41 @@ def test_precision_is_what_the_processor_is_good_at(frozen, monkeypatch):
     named = make_task(frozen).config
     assert named.hash() == changed(named, precision=None).hash()
     assert json.dumps(named.precision) == '"fp32"'
+
+
+@pytest.mark.parametrize("settings", [{"train_from": STAGE, "views": 2}, {"freeze_backbone": False}])
+def test_the_head_first_leaves_the_backbone_as_it_is(frozen, monkeypatch, settings):
+    config = changed(frozen, **settings, head_steps=15, precision="fp32", method="dann")
+    at_start = []
+    fill = Trainer.fill_memory
+
+    def watched(self):
+        at_start.append({k: v.clone() for k, v in (*self.model.state_dict().items(), *_named(self.objective.method))})
+        fill(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "fill_memory", watched)
+        train_run(config, Path("first"), quiet=True)
+        train_run(changed(config, head_steps=0), Path("plain"), quiet=True)
+    assert len(at_start) == 3  # of the head alone, then of the whole
+    _, first, plain = at_start
+    moved = {key for key in plain if not torch.equal(first[key], plain[key])}
+    assert {"bottleneck.0.weight", "heads.0.weight"} <= moved
+    assert any(key.startswith("discriminator.") for key in moved)
+    assert not [key for key in moved if key.startswith(("scaling.", "backbone."))]
+    with monkeypatch.context() as patch:
+        kill_at(patch, 8)
+        with pytest.raises(Killed):
+            train_run(config, Path("again"), quiet=True)
+    train_run(config, Path("again"), quiet=True)
+    assert weights(Path("first")) == weights(Path("again"))
+
+
+def _named(module):
+    return [(key, value) for key, value in module.state_dict().items()]
+
+
+def test_a_frozen_backbone_waits_for_nothing(frozen):
+    for settings in ({}, {"freeze_backbone": True}):
+        with pytest.raises(UserError, match="head_steps is 5"):
+            make_task(changed(frozen, head_steps=5, **settings))

@@ -4,7 +4,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tsadapt.data.in_memory import as_dataset, dataset_name
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError, printable
 from tsadapt.files import number
+from tsadapt.models.classifier import Classifier
 from tsadapt.models.encoders import file_origin, in_memory, is_own, names_file
 from tsadapt.objectives.objective import full_settings, requested_statistics, with_settings
 from tsadapt.progress import StepProgress
@@ -30,6 +31,7 @@ from tsadapt.runs.records import Records
 from tsadapt.runs.reference import Reference, source_reference
 from tsadapt.selection.density import proxy_a_distance
 from tsadapt.selection.select import CONSENSUS
+from tsadapt.training.head_first import train_head_first
 from tsadapt.training.runtime import Stop, keep_freed_memory, stop_signals
 from tsadapt.training.setup import Task, make_task, make_trainer, one_spelling
 from tsadapt.training.trainer import NotFiniteError, Trainer
@@ -165,6 +167,8 @@ def _train_and_finish(
     tracker = _tracker(run, trainer.at) if tensorboard else None
     candidates = Candidates(task, trainer, run, quiet)
     try:
+        if not resumed and task.config.head_steps:
+            _train_head_first(task, trainer, candidates, quiet)
         if not resumed and trainer.statistics.memories:
             if not quiet:
                 _say("filling the memory: one pass over both domains …")
@@ -183,6 +187,20 @@ def _train_and_finish(
         candidates.close()
         if tracker is not None:
             tracker.close()
+
+
+def _train_head_first(task: Task, trainer: Trainer, candidates: Candidates, quiet: bool) -> None:
+    """Bottleneck and head, before the backbone is trained; a stop in here begins again."""
+    if not quiet:
+        _say("head first: features of the backbone as it is …")
+
+    def extract(network: Classifier, domain: Domain) -> Domain:
+        found = replace(candidates.model, network=network.eval()).forward(domain)
+        kept = domain if len(found.rows) == len(domain) else domain.keep(found.rows)
+        return replace(kept, x=torch.from_numpy(found.features))
+
+    with StepProgress(task.config.head_steps, 0, quiet, "head step") as progress:
+        train_head_first(task, trainer, extract, progress.advance)
 
 
 def _train(

@@ -240,6 +240,11 @@ def _choose_backbone(
 
 def _check_stage(config: RunConfig) -> None:
     """Refuse what goes together with no --train-from, or only with it."""
+    if config.head_steps and (config.freeze_backbone or (config.freeze_backbone is None and config.train_from is None)):
+        raise UserError(
+            f"head_steps is {config.head_steps}, but only a backbone that is trained can wait for its head: add"
+            " --train-from or --no-freeze-backbone."
+        )
     if config.train_from is None:
         if config.views > 1:
             raise UserError(f"views is {config.views}, but only --train-from stores views of images: add it.")
