@@ -44,9 +44,10 @@ def nearest_rows(
         f = F.normalize(features.to(rows.device, dtype), dim=1)
         cosine, place = f.new_empty(f.shape[0], 0), torch.empty(f.shape[0], 0, dtype=torch.int64, device=f.device)
         for start in range(0, rows.shape[0], CHUNK):
-            some = rows[start : start + CHUNK]
+            some = rows[start : start + CHUNK].to(dtype)
             part = torch.arange(start, start + some.shape[0], device=f.device)
-            near = f @ F.normalize(some.to(dtype), dim=1).T
+            # Lengths are divided out of the products, not out of the rows, which would be copied for it.
+            near = f @ some.T / torch.linalg.vector_norm(some, dim=1).clamp_min(1e-12)
             if eligible is not None:
                 near.masked_fill_(~eligible[start : start + CHUNK].to(f.device), -torch.inf)
             if own is not None:
