@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsadapt.core import PredictionMemory, mutual_information_loss
+from tsadapt.core import PredictionMemory, conditional_entropy, mutual_information_loss
 
 
 def naive(logits):
@@ -115,6 +115,9 @@ def test_the_memory_of_predictions_keeps_the_latest_of_each_row():
     again = PredictionMemory(9, 4)
     again.load_state_dict(memory.state_dict())
     assert torch.equal(again.mean(), memory.mean())
+    index = torch.tensor([[*kept][:2], [*kept][2:4]])
+    assert torch.equal(memory.rows(index), torch.stack([kept[row] for row in index.flatten().tolist()]).view(2, 2, 4))
+    assert torch.equal(again.rows(index), memory.rows(index))
 
 
 def test_a_large_memory_of_predictions_keeps_half_precision(monkeypatch):
@@ -123,3 +126,32 @@ def test_a_large_memory_of_predictions_keeps_half_precision(monkeypatch):
     assert memory.predictions.dtype == torch.float16
     memory.write(torch.arange(20), torch.full((20, 4), 0.25))
     assert memory.half().mean().tolist() == [0.25] * 4
+    assert memory.rows(torch.tensor([[3]])).dtype == torch.float32
+
+
+@given(seed=st.integers(0, 1000), b=st.integers(1, 9), c=st.integers(1, 6), scale=st.sampled_from([0.1, 3.0, 100.0]))
+@settings(max_examples=40, deadline=None)
+def test_the_conditional_entropy_equals_the_formula_within_its_range(seed, b, c, scale):
+    logits = scale * torch.randn(b, c, generator=torch.Generator().manual_seed(seed))
+    rows = logits.double().softmax(1).tolist()
+    naive = sum(-v * math.log(v) for row in rows for v in row if v > 0) / b
+    entropy = conditional_entropy(logits).item()
+    assert entropy == pytest.approx(naive, abs=1e-5)
+    assert -1e-6 <= entropy <= math.log(c) + 1e-5
+    order = torch.randperm(b, generator=torch.Generator().manual_seed(seed))
+    assert conditional_entropy(logits[order] + 7).item() == pytest.approx(entropy, abs=1e-5)
+
+
+def test_limits_and_gradient_of_the_conditional_entropy():
+    assert conditional_entropy(torch.zeros(3, 5)).item() == pytest.approx(math.log(5))
+    assert conditional_entropy(1e4 * torch.eye(5)).item() == 0
+    assert conditional_entropy(torch.tensor([[1e4], [-1e4]])).item() == 0  # one class
+    logits = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(conditional_entropy, (logits,))
+    for scale in (1e4, -1e4):
+        extreme = (scale * logits.detach().float()).requires_grad_()
+        assert torch.autograd.grad(conditional_entropy(extreme), extreme)[0].isfinite().all()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert conditional_entropy(torch.randn(3, 4).bfloat16()).dtype == torch.float32
+    with pytest.raises(ValueError, match="logits has shape"):
+        conditional_entropy(torch.zeros(3))

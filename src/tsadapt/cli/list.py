@@ -92,6 +92,6 @@ def _terms(kind: str) -> list[str]:
         cls = registry[name]
         line = f"{name}: {(cls.__doc__ or '').splitlines()[0]}"
         line += f" Terms: {', '.join(cls.terms)}." if getattr(cls, "terms", ()) else ""
-        settings = ", ".join(f"{one.name} {one.default}" for one in cls.settings.values())
+        settings = ", ".join(f"{one.name} {one.shown or one.default}" for one in cls.settings.values())
         lines.append(line + (f" Settings: {settings}." if settings else ""))
     return lines

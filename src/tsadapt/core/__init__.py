@@ -1,16 +1,29 @@
 """TSA's mathematics: functions of tensors, and memories with buffers. Knows no device, file or configuration."""
 
 from tsadapt.core.adversarial import certainty_weights, domain_loss, multilinear_map, randomized_map
+from tsadapt.core.confusion import class_confusion_loss
 from tsadapt.core.discrepancy import random_directions, sliced_wasserstein
-from tsadapt.core.information import PredictionMemory, mutual_information_loss
+from tsadapt.core.information import PredictionMemory, conditional_entropy, mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
 from tsadapt.core.loss import TSALoss
 from tsadapt.core.memory import FeatureMemory, keeps_second_moments
 from tsadapt.core.moments import ClassMoments, ClassStatistics
+from tsadapt.core.neighbours import (
+    attraction_dispersion_loss,
+    balanced_predictions,
+    nearest_rows,
+    neighbour_labels,
+)
+from tsadapt.core.pseudo_labels import centroid_labels, nearest_centroid, pseudo_label_loss
 from tsadapt.core.reversal import reverse_at, reverse_gradient
 from tsadapt.core.sampled import sampled_cross_entropy
-from tsadapt.core.schedules import augmentation_strength, learning_rate_factor, reversal_coefficient
-from tsadapt.core.spectral import largest_singular_energy
+from tsadapt.core.schedules import (
+    augmentation_strength,
+    dispersion_strength,
+    learning_rate_factor,
+    reversal_coefficient,
+)
+from tsadapt.core.spectral import largest_singular_energy, nuclear_norm, nuclear_norm_loss
 from tsadapt.core.transferable import transferable_cross_entropy, transferable_logits
 
 __all__ = [
@@ -20,14 +33,26 @@ __all__ = [
     "IterativeMoments",
     "PredictionMemory",
     "TSALoss",
+    "attraction_dispersion_loss",
     "augmentation_strength",
+    "balanced_predictions",
+    "centroid_labels",
     "certainty_weights",
+    "class_confusion_loss",
+    "conditional_entropy",
+    "dispersion_strength",
     "domain_loss",
     "keeps_second_moments",
     "largest_singular_energy",
     "learning_rate_factor",
     "multilinear_map",
     "mutual_information_loss",
+    "nearest_centroid",
+    "nearest_rows",
+    "neighbour_labels",
+    "nuclear_norm",
+    "nuclear_norm_loss",
+    "pseudo_label_loss",
     "random_directions",
     "randomized_map",
     "reversal_coefficient",

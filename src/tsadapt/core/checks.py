@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-__all__ = ["check_classes", "check_matrix", "check_range", "check_same_device", "check_vector"]
+__all__ = ["check_classes", "check_logits", "check_matrix", "check_range", "check_same_device", "check_vector"]
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -15,6 +15,13 @@ def check_matrix(name: str, value: Tensor, rows: int | None, columns: int, why: 
         raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {expected}: {why}.")
     if not value.is_floating_point():
         raise TypeError(f"{name} has dtype {value.dtype}, expected a floating-point dtype.")
+
+
+def check_logits(value: Tensor) -> None:
+    """`value` are logits: a floating-point matrix of at least one sample by classes."""
+    if value.ndim != 2 or value.shape[0] == 0:
+        raise ValueError(f"logits has shape {tuple(value.shape)}, expected (samples, classes), at least one sample.")
+    check_matrix("logits", value, None, value.shape[1], "samples by classes")
 
 
 def check_vector(name: str, value: Tensor, size: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Mutual information between the target's features and its predictions.
+"""Entropy of the target's predictions, and mutual information between them and its features.
 
 Shapes: n target samples, B of them in a batch, C classes.
 """
@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tsadapt.core.buffers import PreciseBuffers
-from tsadapt.core.checks import check_matrix, check_range, check_vector
+from tsadapt.core.checks import check_logits, check_matrix, check_range, check_vector
 from tsadapt.core.precision import computing_dtype, full_precision
 
-__all__ = ["PredictionMemory", "mutual_information_loss"]
+__all__ = ["PredictionMemory", "conditional_entropy", "mutual_information_loss"]
 
 HALF_ABOVE = 1 << 28
 """Bytes of predictions in float32 above which a memory keeps them in float16."""
@@ -44,9 +44,7 @@ def mutual_information_loss(logits: Tensor, prior: Tensor | None = None, margina
     >>> bool(fits < mutual_information_loss(skewed)), round(fits.item(), 4)  # −log 2
     (True, -0.6931)
     """
-    if logits.ndim != 2 or logits.shape[0] == 0:
-        raise ValueError(f"logits has shape {tuple(logits.shape)}, expected (samples, classes), at least one sample.")
-    check_matrix("logits", logits, None, logits.shape[1], "samples by classes")
+    check_logits(logits)
     if prior is not None and (tuple(prior.shape) != (logits.shape[1],) or not bool((prior > 0).all())):
         raise ValueError(f"prior has shape {tuple(prior.shape)}, expected {logits.shape[1]} positive frequencies.")
     if marginal is not None and tuple(marginal.shape) != (logits.shape[1],):
@@ -61,6 +59,21 @@ def mutual_information_loss(logits: Tensor, prior: Tensor | None = None, margina
         if prior is not None:
             log_a = log_a - (prior.to(p) * prior.numel()).log()
         return (mean * log_a).sum() - (p * log_p).sum(1).mean()
+
+
+def conditional_entropy(logits: Tensor) -> Tensor:
+    """(1/B) Σ_j H(P_j) = −(1/B) Σ_j Σ_c P_j^c log P_j^c, P = softmax(logits): how uncertain predictions are.
+
+    Shape: `logits` (B, C). Between 0 (certain) and log C. Computed in float32 or wider, the logarithm from the logits.
+
+    >>> import torch
+    >>> round(conditional_entropy(torch.zeros(3, 4)).item(), 4)  # log 4
+    1.3863
+    """
+    check_logits(logits)
+    with full_precision(logits):
+        log_p = F.log_softmax(logits.to(computing_dtype(logits)), dim=1)
+        return -(log_p.exp() * log_p).sum(1).mean()
 
 
 class PredictionMemory(PreciseBuffers):
@@ -101,6 +114,10 @@ class PredictionMemory(PreciseBuffers):
         self.total += new.double().sum(0) - rows.index_select(0, index).double().sum(0)
         rows.index_copy_(0, index, new)
         self.written[index] = True
+
+    def rows(self, index: Tensor) -> Tensor:
+        """The rows at an index of any shape (…), in float32: (…, C); zero where `written` is False."""
+        return self.predictions[index.to(self.predictions.device)].float()
 
     def mean(self) -> Tensor:
         """A (C,), of the rows written so far; at least one."""

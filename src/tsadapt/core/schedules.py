@@ -5,7 +5,7 @@ A schedule that the literature writes by iteration is the same function with its
 
 import math
 
-__all__ = ["augmentation_strength", "learning_rate_factor", "reversal_coefficient"]
+__all__ = ["augmentation_strength", "dispersion_strength", "learning_rate_factor", "reversal_coefficient"]
 
 
 def augmentation_strength(progress: float, lambda0: float = 0.25) -> float:
@@ -37,6 +37,15 @@ def learning_rate_factor(progress: float, gain: float = 10.0, power: float = 0.7
     0.001656
     """
     return float((1 + gain * _checked(progress)) ** -power)
+
+
+def dispersion_strength(progress: float, alpha: float = 1.0, decay: float = 5.0) -> float:
+    """α·(1 + 10·t/T)^(−decay): how much predictions of a batch are driven apart, less and less (AaD).
+
+    >>> dispersion_strength(0.1, alpha=2.0, decay=1.0)
+    1.0
+    """
+    return alpha * learning_rate_factor(progress, power=decay)
 
 
 def _checked(progress: float) -> float:

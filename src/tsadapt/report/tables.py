@@ -64,7 +64,7 @@ def _summary(cls: type[Term]) -> str:
 
 
 def _settings(cls: type[Term]) -> str:
-    return ", ".join(f"`{one.name}` {one.default}" for one in cls.settings.values()) or "–"
+    return ", ".join(f"`{one.name}` {one.shown or one.default}" for one in cls.settings.values()) or "–"
 
 
 def validators_table() -> str:

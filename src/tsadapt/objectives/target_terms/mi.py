@@ -11,6 +11,7 @@ from torch import Tensor
 from tsadapt.core import PredictionMemory, mutual_information_loss
 from tsadapt.errors import UserError, few
 from tsadapt.objectives.base import TARGET_TERMS, Context, Outputs, TargetTerm
+from tsadapt.objectives.target_rows import averaged_logits, few_rows
 from tsadapt.settings import setting
 
 __all__ = ["MutualInformation"]
@@ -45,9 +46,7 @@ class MutualInformation(TargetTerm):
     def __init__(self, context: Context, **settings: Any) -> None:
         super().__init__(context, **settings)
         self.register_buffer("prior", self._prior(), persistent=False)
-        # Among fewer rows than twice the classes, most classes are missing whatever the network predicts.
-        few_rows = 2 * len(context.classes) > context.batch_sizes[1]
-        remembers = self.marginal == "memory" or (self.marginal == "auto" and few_rows)
+        remembers = self.marginal == "memory" or (self.marginal == "auto" and few_rows(context))
         self.memory = PredictionMemory(context.sizes[1], len(context.classes)) if remembers else None
 
     @classmethod
@@ -74,7 +73,7 @@ class MutualInformation(TargetTerm):
 
     def forward(self, out: Outputs) -> Tensor:
         """β·L_MI of the target batch."""
-        logits, marginal = _averaged_logits(out), None
+        logits, marginal = averaged_logits(out), None
         if self.memory is not None:
             self.memory.write(out.both()[1].index, logits.detach().softmax(1))
             marginal = self.memory.mean()
@@ -114,15 +113,6 @@ def _read_shares(path: Path) -> Any:
         return json.loads(path.expanduser().read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{path} is not JSON: {error}. Expected {{class: share}}.") from error
-
-
-def _averaged_logits(out: Outputs) -> Tensor:
-    """Logits of the target whose softmax is the average of the heads' probabilities."""
-    _, target = out.both()
-    if len(out.heads) == 1:
-        return target.logits
-    log_p = torch.stack([head.target.logits.log_softmax(1) for head in out.heads if head.target is not None])
-    return log_p.logsumexp(0) - math.log(len(log_p))
 
 
 def _uneven(share: Tensor) -> bool:

@@ -1,0 +1,94 @@
+"""Pseudo-labels from class centroids, and the cross-entropy with labels that count unequally.
+
+Shapes: n rows, B samples of a batch, K features, C classes.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tsadapt.core.checks import check_logits, check_matrix, check_vector
+from tsadapt.core.precision import computing_dtype, full_precision
+
+__all__ = ["centroid_labels", "nearest_centroid", "pseudo_label_loss"]
+
+
+@torch.no_grad()
+def nearest_centroid(features: Tensor, centroids: Tensor, present: Tensor) -> Tensor:
+    """The class of largest cosine between a sample and a centroid, among the classes that have one.
+
+    Shapes: `features` (B, K), `centroids` (C, K), `present` (C,), result (B,). The centroid of a class without rows is
+    no direction at all, so it is left out instead of being divided by its length. In float32 or wider.
+
+    >>> import torch
+    >>> centroids = torch.tensor([[2.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    >>> nearest_centroid(torch.tensor([[1.0, 3.0]]), centroids, torch.tensor([True, False, True])).tolist()
+    [2]
+    """
+    check_matrix("centroids", centroids, None, features.shape[-1], "classes by features")
+    check_matrix("features", features, None, centroids.shape[1], "samples by features")
+    if tuple(present.shape) != centroids.shape[:1] or present.dtype != torch.bool:
+        raise ValueError(
+            f"present is {tuple(present.shape)}, {present.dtype}, expected ({len(centroids)},) of bool: one for each"
+            " class."
+        )
+    with full_precision(features):
+        dtype = computing_dtype(features, centroids)
+        f, centres = (F.normalize(one.to(features.device, dtype), dim=1) for one in (features, centroids))
+        return (f @ centres.T).masked_fill(~present.to(f.device), -torch.inf).argmax(1)
+
+
+@torch.no_grad()
+def centroid_labels(features: Tensor, predictions: Tensor) -> Tensor:
+    """Pseudo-labels by the nearest class centroid, estimated twice (SHOT; Liang et al., 2020).
+
+        g_j = (f_j, 1)/‖(f_j, 1)‖,  μ_c ∝ Σ_j P_jc g_j,  ỹ_j = argmax_c cos(g_j, μ_c)
+
+    and once more with the ỹ just found in place of P. Classes that no row predicts are left out, as are those that no
+    row has after the first estimate.
+
+    Shapes: `features` (n, K), `predictions` P (n, C), result (n,). In float32 or wider.
+
+    >>> import torch
+    >>> features = torch.tensor([[5.0, 0.0], [4.0, 1.0], [0.0, 5.0]])
+    >>> wrong_once = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.1, 0.9]])
+    >>> centroid_labels(features, wrong_once).tolist()
+    [0, 0, 1]
+    """
+    check_matrix("predictions", predictions, features.shape[0], predictions.shape[-1], "rows by classes")
+    check_matrix("features", features, None, features.shape[-1], "rows by features")
+    with full_precision(features):
+        dtype = computing_dtype(features, predictions)
+        g = F.normalize(F.pad(features.to(dtype), (0, 1), value=1.0), dim=1)
+        p = predictions.to(g)
+        # The length of a centroid is no part of a cosine: sums do in place of means.
+        labels = nearest_centroid(g, p.T @ g, _counts(p.argmax(1), p) > 0)
+        one_hot = F.one_hot(labels, p.shape[1]).to(g)
+        return nearest_centroid(g, one_hot.T @ g, _counts(labels, p) > 0)
+
+
+def _counts(labels: Tensor, predictions: Tensor) -> Tensor:
+    return torch.bincount(labels, minlength=predictions.shape[1])
+
+
+def pseudo_label_loss(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Σ_j w_j (−log softmax(logits_j)[ỹ_j]) / Σ_j w_j, the weights constants; 0 if all of them are.
+
+    Shapes: `logits` (B, C), `labels` ỹ (B,), `weight` w (B,), not negative; None is one for each. A row of weight zero
+    may have any label, also one that is no class. In float32 or wider.
+
+    >>> import torch
+    >>> weight = torch.tensor([1.0, 0.0])
+    >>> round(pseudo_label_loss(torch.zeros(2, 4), torch.tensor([1, 4]), weight).item(), 4)  # log 4
+    1.3863
+    """
+    check_logits(logits)
+    check_vector("labels", labels, logits.shape[0])
+    if weight is not None and tuple(weight.shape) != tuple(labels.shape):
+        raise ValueError(f"weight has shape {tuple(weight.shape)}, expected ({len(labels)},): one for each label.")
+    with full_precision(logits):
+        log_p = F.log_softmax(logits.to(computing_dtype(logits)), dim=1)
+        w = torch.ones_like(log_p[:, 0]) if weight is None else weight.detach().to(log_p)
+        labels = labels.to(log_p.device, torch.int64).clamp(0, logits.shape[1] - 1)
+        loss = -log_p.gather(1, labels[:, None])[:, 0]
+        return (w * loss).sum() / w.sum().clamp_min(torch.finfo(w.dtype).tiny)

@@ -1,0 +1,56 @@
+"""What target terms have in common: one prediction a row, whatever the heads, and the rows of the shared memory.
+
+Shapes: n target rows, B of them in a batch, K features, C classes, k neighbours.
+"""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tsadapt.core import FeatureMemory, PredictionMemory, nearest_rows
+from tsadapt.objectives.base import Context, Outputs
+
+__all__ = ["averaged_logits", "few_rows", "neighbour_predictions", "remembered_features"]
+
+
+def averaged_logits(out: Outputs) -> Tensor:
+    """Logits of the target (B, C) whose softmax is the average of the heads' probabilities."""
+    _, target = out.both()
+    if len(out.heads) == 1:
+        return target.logits
+    log_p = torch.stack([head.target.logits.log_softmax(1) for head in out.heads if head.target is not None])
+    return log_p.logsumexp(0) - math.log(len(log_p))
+
+
+def few_rows(context: Context) -> bool:
+    """Whether a target batch has fewer rows than twice the classes: most are missing whatever the network predicts."""
+    return 2 * len(context.classes) > context.batch_sizes[1]
+
+
+def remembered_features(out: Outputs) -> tuple[Tensor, Tensor]:
+    """The features of every target row in the shared memory (n, K), and whether they were written (n,).
+
+    Of several heads the unit features stand side by side: the cosine of two rows is the average over the heads.
+    """
+    memories = [cast("FeatureMemory", out.statistics("target", "memory", i)) for i in range(len(out.heads))]
+    written = torch.stack([memory.labels < memory.classes for memory in memories]).all(0)
+    return _side_by_side([memory.features for memory in memories]), written
+
+
+def neighbour_predictions(out: Outputs, memory: PredictionMemory, k: int) -> tuple[Tensor, Tensor]:
+    """What `memory` has of the k rows nearest to each row of the batch (B, k, C), and which of them there are (B, k).
+
+    A row is no neighbour of itself, and neither is one without a feature or a prediction yet.
+    """
+    _, target = out.both()
+    batch = _side_by_side([head.target.features.detach() for head in out.heads if head.target is not None])
+    rows, written = remembered_features(out)
+    place, found = nearest_rows(batch, rows, k, own=target.index, eligible=written & memory.written.to(written.device))
+    return memory.rows(place), found
+
+
+def _side_by_side(features: list[Tensor]) -> Tensor:
+    return features[0] if len(features) == 1 else torch.cat([F.normalize(f.float(), dim=1) for f in features], 1)

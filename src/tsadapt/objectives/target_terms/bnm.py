@@ -1,0 +1,26 @@
+"""Batch nuclear-norm maximisation: target predictions that are certain and varied at once."""
+
+from torch import Tensor
+
+from tsadapt.core import nuclear_norm_loss
+from tsadapt.objectives.base import TARGET_TERMS, Outputs, TargetTerm
+from tsadapt.objectives.target_rows import averaged_logits
+from tsadapt.settings import setting
+
+__all__ = ["BatchNuclearNorm"]
+
+
+@TARGET_TERMS.register("bnm")
+class BatchNuclearNorm(TargetTerm):
+    """Batch nuclear-norm maximisation: target predictions that are certain and varied.
+
+    With several heads it is computed from the average of their probabilities.
+    """
+
+    paper = "Cui et al., CVPR 2020"
+
+    bnm_weight: float = setting(1.0, "Weight of the nuclear norm.", at_least=0)
+
+    def forward(self, out: Outputs) -> Tensor:
+        """−λ·‖P_t‖_* / min(B, C)."""
+        return self.bnm_weight * nuclear_norm_loss(averaged_logits(out))
