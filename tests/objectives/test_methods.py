@@ -85,6 +85,18 @@ def test_the_features_go_against_the_discriminator(name):
     assert (grad_f == 0).all()
 
 
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_domain_smoothing_is_off_unless_asked_for(name):
+    _, out = outputs()
+    plain, zero, smooth = made(name), made(name, domain_smoothing=0.0), made(name, domain_smoothing=0.1)
+    values = [method.losses(out)["domain"] for method in (plain.eval(), zero.eval(), smooth.eval())]
+    d = plain.discriminator(plain.mapped(out)).split(B)
+    assert torch.equal(values[0], values[1])
+    assert torch.equal(values[0], domain_loss(*d, *plain.weights(out)))
+    torch.testing.assert_close(values[2], domain_loss(*d, *plain.weights(out), smoothing=0.1))
+    assert values[2] != values[0]
+
+
 def test_reversal_by_iteration_does_not_depend_on_the_end():
     _, out = outputs(progress=1.0)
     assert made("dann").alpha(out) == pytest.approx(0.9999, abs=1e-4)
