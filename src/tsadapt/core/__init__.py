@@ -1,6 +1,7 @@
 """TSA's mathematics: functions of tensors, and memories with buffers. Knows no device, file or configuration."""
 
 from tsadapt.core.adversarial import certainty_weights, domain_loss, multilinear_map, randomized_map
+from tsadapt.core.discrepancy import covariance_distance, joint_mmd, multi_kernel_mmd
 from tsadapt.core.information import PredictionMemory, mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
 from tsadapt.core.loss import TSALoss
@@ -21,10 +22,13 @@ __all__ = [
     "TSALoss",
     "augmentation_strength",
     "certainty_weights",
+    "covariance_distance",
     "domain_loss",
+    "joint_mmd",
     "keeps_second_moments",
     "largest_singular_energy",
     "learning_rate_factor",
+    "multi_kernel_mmd",
     "multilinear_map",
     "mutual_information_loss",
     "randomized_map",
