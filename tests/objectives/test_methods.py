@@ -214,6 +214,8 @@ def test_one_pass_serves_terms_that_reverse_and_terms_that_do_not():
 def test_reverse_at_leaves_a_loss_without_gradients_alone():
     loss = torch.ones(())
     assert reverse_at(loss, [torch.ones(2, requires_grad=True)], 1.0) is loss
+    learned = torch.ones((), requires_grad=True)
+    assert reverse_at(learned, [torch.ones(2)], 1.0) is learned  # features that do not learn
 
 
 def test_jada_goes_through_its_heads_once():
