@@ -5,12 +5,14 @@ from tsadapt.core.discrepancy import covariance_distance, joint_mmd, multi_kerne
 from tsadapt.core.information import PredictionMemory, mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
 from tsadapt.core.loss import TSALoss
+from tsadapt.core.margin import margin_disparity_loss
 from tsadapt.core.memory import FeatureMemory, keeps_second_moments
 from tsadapt.core.moments import ClassMoments, ClassStatistics
+from tsadapt.core.norms import norm_growth_loss
 from tsadapt.core.reversal import reverse_at, reverse_gradient
 from tsadapt.core.sampled import sampled_cross_entropy
 from tsadapt.core.schedules import augmentation_strength, learning_rate_factor, reversal_coefficient
-from tsadapt.core.spectral import largest_singular_energy
+from tsadapt.core.spectral import largest_singular_energy, nuclear_discrepancy, nuclear_norm
 from tsadapt.core.transferable import transferable_cross_entropy, transferable_logits
 
 __all__ = [
@@ -28,9 +30,13 @@ __all__ = [
     "keeps_second_moments",
     "largest_singular_energy",
     "learning_rate_factor",
+    "margin_disparity_loss",
     "multi_kernel_mmd",
     "multilinear_map",
     "mutual_information_loss",
+    "norm_growth_loss",
+    "nuclear_discrepancy",
+    "nuclear_norm",
     "randomized_map",
     "reversal_coefficient",
     "reverse_at",
