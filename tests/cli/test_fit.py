@@ -153,6 +153,10 @@ def test_a_class_prior_as_a_table_and_as_a_file_is_one_run(fitted, here, capsys)
         assert said in capsys.readouterr().err
 
 
+def larger(one):
+    return one.default + 1 if one.at_most is None else min(one.default + 1, one.at_most)
+
+
 def test_every_setting_of_every_term_can_be_given(here):
     """By its flag, and read back out of the run's config."""
     for registry, words in (
@@ -168,7 +172,7 @@ def test_every_setting_of_every_term_can_be_given(here):
                     flags.append(flag.replace("--", "--no-") if one.default else flag)
                     expected[one.name] = not one.default
                     continue
-                value = {"class_prior": "source"}.get(one.name) or (one.choices[-1] if one.choices else one.default + 1)
+                value = {"class_prior": "source"}.get(one.name) or (one.choices[-1] if one.choices else larger(one))
                 flags += [flag, str(value)]
                 expected[one.name] = value
             assert main(["fit", "source.npz", "target.npz", *words(term), *flags, *SHORT, "--out", f"of {term}"]) == 0

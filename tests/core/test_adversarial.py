@@ -57,6 +57,28 @@ def test_weights_of_the_domain_loss():
     )
 
 
+@pytest.mark.parametrize("s", [0.05, 0.2, 0.5])
+def test_smoothed_domains_by_binary_cross_entropy(s):
+    d_s, d_t = normal(5), normal(5)
+    labels = torch.tensor([1 - s] * 5 + [s] * 5).double()
+    expected = F.binary_cross_entropy_with_logits(torch.cat([d_s, d_t]), labels)
+    torch.testing.assert_close(domain_loss(d_s, d_t, smoothing=s), expected)
+    assert domain_loss(torch.zeros(3), torch.zeros(4), smoothing=s).item() == pytest.approx(math.log(2))
+    sure = torch.full((4,), math.log((1 - s) / s), dtype=torch.float64, requires_grad=True)  # D = 1 − s and D = s
+    (grad,) = torch.autograd.grad(domain_loss(sure, -sure, smoothing=s), sure)
+    torch.testing.assert_close(grad, torch.zeros_like(grad))
+    w = normal(5).exp()
+    both = (d_s.requires_grad_(), d_t.requires_grad_())
+    assert torch.autograd.gradcheck(lambda a, b: domain_loss(a, b, w, w.flip(0), smoothing=s), both)
+    extreme = torch.tensor([-1e30, 1e30])
+    assert math.isfinite(domain_loss(extreme, extreme, smoothing=s).item())
+
+
+def test_without_smoothing_every_bit_stays():
+    d_s, d_t = (normal(50).float() for _ in range(2))
+    assert torch.equal(domain_loss(d_s, d_t, smoothing=0.0), 0.5 * (F.softplus(-d_s).mean() + F.softplus(d_t).mean()))
+
+
 def test_certainty_weights():
     w = certainty_weights(normal(50, 6) * 5)
     assert (w > 1).all()

@@ -251,7 +251,7 @@ def test_fallback_keeps_source_only_when_adaptation_collapses(task):
 @pytest.mark.parametrize(
     ("change", "how", "message"),
     [
-        ({"method": "dan"}, {}, "Unknown method 'dan'"),
+        ({"method": "dannn"}, {}, "Unknown method 'dannn'"),
         ({"lr": -1.0}, {}, "'lr' parameter of TSAClassifier must be .* Got -1.0"),
         ({"steps": "x"}, {}, "'steps' parameter of TSAClassifier must be .* Got 'x'"),
         ({"fallback": "no"}, {}, "must be a str among {'source'} or None"),

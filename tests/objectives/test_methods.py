@@ -85,6 +85,18 @@ def test_the_features_go_against_the_discriminator(name):
     assert (grad_f == 0).all()
 
 
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_domain_smoothing_is_off_unless_asked_for(name):
+    _, out = outputs()
+    plain, zero, smooth = made(name), made(name, domain_smoothing=0.0), made(name, domain_smoothing=0.1)
+    values = [method.losses(out)["domain"] for method in (plain.eval(), zero.eval(), smooth.eval())]
+    d = plain.discriminator(plain.mapped(out)).split(B)
+    assert torch.equal(values[0], values[1])
+    assert torch.equal(values[0], domain_loss(*d, *plain.weights(out)))
+    torch.testing.assert_close(values[2], domain_loss(*d, *plain.weights(out), smoothing=0.1))
+    assert values[2] != values[0]
+
+
 def test_reversal_by_iteration_does_not_depend_on_the_end():
     _, out = outputs(progress=1.0)
     assert made("dann").alpha(out) == pytest.approx(0.9999, abs=1e-4)
@@ -202,6 +214,8 @@ def test_one_pass_serves_terms_that_reverse_and_terms_that_do_not():
 def test_reverse_at_leaves_a_loss_without_gradients_alone():
     loss = torch.ones(())
     assert reverse_at(loss, [torch.ones(2, requires_grad=True)], 1.0) is loss
+    learned = torch.ones((), requires_grad=True)
+    assert reverse_at(learned, [torch.ones(2)], 1.0) is learned  # features that do not learn
 
 
 def test_jada_goes_through_its_heads_once():
@@ -217,4 +231,4 @@ def test_jada_goes_through_its_heads_once():
 
 def test_which_methods_normalise_the_domains_apart():
     apart = {name for name in METHODS if METHODS[name].separate_bn}
-    assert apart == {"dann", "bsp+dann", "jada"}
+    assert apart == {"dann", "bsp+dann", "jada", "dan", "afn"}

@@ -158,7 +158,7 @@ def test_an_uneven_source_is_noted(config, capsys):
         ({"target": "digits:uci"}, "source contains feature vectors and the target images"),
         ({"network": "lenet"}, "does not take feature vectors"),
         ({"network": "mlpp"}, "Did you mean 'mlp'"),
-        ({"method": "dan"}, "Did you mean 'dann'"),
+        ({"method": "dannn"}, "Did you mean 'dann'"),
         ({"lr": float("nan")}, "lr is nan, expected a finite number"),
         ({"device": "cuda:9"}, "Device 'cuda:9' cannot be used here"),
     ],

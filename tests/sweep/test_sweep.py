@@ -97,7 +97,7 @@ def test_a_failed_candidate_is_reported_and_the_rest_go_on(here, capsys):
         (["sweep", "source.npz", "target.npz", "--grid", "lambda0=-1"], "lambda0 is -1.0, expected zero or more"),
         (["sweep", "source.npz", "target.npz", "--out", "full"], "holds no sweep"),
         (["sweep", "source.npz", "target.npz", "--holdout", "0.9"], "holdout is 0.9"),
-        (["sweep", "source.npz", "target.npz", "--grid", "method=dan,dann"], "Unknown method 'dan'"),
+        (["sweep", "source.npz", "target.npz", "--grid", "method=dannn,dann"], "Unknown method 'dannn'"),
         (["sweep", "source.npz", "target.npz", "--grid", "lr=0.1", "--grid", "lr=0.2"], "lr twice"),
         (
             ["sweep", "source.npz", "target.npz", "--no-mi", "--tsa", "--grid", "beta=0.1,0.2"],

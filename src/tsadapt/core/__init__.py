@@ -2,10 +2,11 @@
 
 from tsadapt.core.adversarial import certainty_weights, domain_loss, multilinear_map, randomized_map
 from tsadapt.core.confusion import class_confusion_loss
-from tsadapt.core.discrepancy import random_directions, sliced_wasserstein
+from tsadapt.core.discrepancy import covariance_distance, joint_mmd, multi_kernel_mmd
 from tsadapt.core.information import PredictionMemory, conditional_entropy, mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
 from tsadapt.core.loss import TSALoss
+from tsadapt.core.margin import margin_disparity_loss
 from tsadapt.core.memory import FeatureMemory, keeps_second_moments
 from tsadapt.core.moments import ClassMoments, ClassStatistics
 from tsadapt.core.neighbours import (
@@ -14,6 +15,7 @@ from tsadapt.core.neighbours import (
     nearest_rows,
     neighbour_labels,
 )
+from tsadapt.core.norms import norm_growth_loss
 from tsadapt.core.pseudo_labels import centroid_labels, nearest_centroid, pseudo_label_loss
 from tsadapt.core.reversal import reverse_at, reverse_gradient
 from tsadapt.core.sampled import sampled_cross_entropy
@@ -23,7 +25,8 @@ from tsadapt.core.schedules import (
     learning_rate_factor,
     reversal_coefficient,
 )
-from tsadapt.core.spectral import largest_singular_energy, nuclear_norm, nuclear_norm_loss
+from tsadapt.core.sliced import random_directions, sliced_wasserstein
+from tsadapt.core.spectral import largest_singular_energy, nuclear_discrepancy, nuclear_norm, nuclear_norm_loss
 from tsadapt.core.transferable import transferable_cross_entropy, transferable_logits
 
 __all__ = [
@@ -40,16 +43,22 @@ __all__ = [
     "certainty_weights",
     "class_confusion_loss",
     "conditional_entropy",
+    "covariance_distance",
     "dispersion_strength",
     "domain_loss",
+    "joint_mmd",
     "keeps_second_moments",
     "largest_singular_energy",
     "learning_rate_factor",
+    "margin_disparity_loss",
+    "multi_kernel_mmd",
     "multilinear_map",
     "mutual_information_loss",
     "nearest_centroid",
     "nearest_rows",
     "neighbour_labels",
+    "norm_growth_loss",
+    "nuclear_discrepancy",
     "nuclear_norm",
     "nuclear_norm_loss",
     "pseudo_label_loss",

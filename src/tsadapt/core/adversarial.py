@@ -11,18 +11,29 @@ __all__ = ["certainty_weights", "domain_loss", "multilinear_map", "randomized_ma
 
 
 def domain_loss(
-    logits_s: Tensor, logits_t: Tensor, weight_s: Tensor | None = None, weight_t: Tensor | None = None
+    logits_s: Tensor,
+    logits_t: Tensor,
+    weight_s: Tensor | None = None,
+    weight_t: Tensor | None = None,
+    *,
+    smoothing: float = 0.0,
 ) -> Tensor:
     """L_d = ½ Σ_i ŵ_i (−log D(x_i^s)) + ½ Σ_j ŵ_j (−log(1 − D(x_j^t))), D = σ(logits), ŵ summing to one in each domain.
 
     Shapes: `logits_s` and `weight_s` (B_s,), `logits_t` and `weight_t` (B_t,). Without weights all rows of a domain
     count alike. Denominators are constants.
 
+    With `smoothing` s the domains are labelled 1 − s and s instead of 1 and 0: −(1 − s) log D(x^s) − s log(1 − D(x^s)),
+    and the other way round on the target (environment label smoothing; Zhang et al., 2023). It is least at D = 1 − s
+    and D = s, so logits need not grow without end.
+
     >>> import torch
     >>> round(domain_loss(torch.zeros(3), torch.zeros(5)).item(), 6)  # D = ½: log 2
     0.693147
     """
     loss_s, loss_t = F.softplus(-logits_s), F.softplus(logits_t)  # −log σ(d), −log(1 − σ(d))
+    if smoothing:  # −log(1 − σ(d)) = d − log σ(d)
+        loss_s, loss_t = loss_s + smoothing * logits_s, loss_t - smoothing * logits_t
     return 0.5 * (_weighted_mean(loss_s, weight_s) + _weighted_mean(loss_t, weight_t))
 
 

@@ -35,9 +35,9 @@ def reverse_at(loss: Tensor, inputs: Sequence[Tensor], coefficient: float) -> Te
     >>> x.grad, w.grad
     (tensor([-1.5000, -1.5000]), tensor([3., 3.]))
     """
-    if not loss.requires_grad:
-        return loss
     taken = [x for x in inputs if x.requires_grad]
+    if not taken or not loss.requires_grad:
+        return loss
     grads = torch.autograd.grad(loss, taken, retain_graph=True, allow_unused=True)
     turned = [((x - x.detach()) * g).sum() for x, g in zip(taken, grads, strict=True) if g is not None]  # all zero
     return loss - (1 + coefficient) * torch.stack(turned).sum().to(loss) if turned else loss

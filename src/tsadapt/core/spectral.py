@@ -1,4 +1,4 @@
-"""Singular values of a batch of features or predictions.
+"""Singular values of a batch: the largest ones of its features, and the sum of those of its predictions.
 
 Shapes: B samples, K features, C classes.
 """
@@ -8,11 +8,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional as F
 
 from tsadapt.core.checks import check_logits, check_matrix
 from tsadapt.core.precision import computing_dtype, full_precision
 
-__all__ = ["largest_singular_energy", "nuclear_norm", "nuclear_norm_loss"]
+__all__ = ["largest_singular_energy", "nuclear_discrepancy", "nuclear_norm", "nuclear_norm_loss"]
 
 
 def largest_singular_energy(features: Tensor, k: int = 1) -> Tensor:
@@ -34,21 +35,21 @@ def largest_singular_energy(features: Tensor, k: int = 1) -> Tensor:
 
 
 def nuclear_norm(matrix: Tensor) -> Tensor:
-    """‖A‖_* = Σ_i s_i, the sum of the singular values of a matrix.
+    """‖A‖_* = Σ_i s_i, the sum of the singular values of a matrix (B, C).
 
-    Its gradient is U Vᵀ: nothing is differentiated through singular vectors, so equal and vanishing values do no harm.
-    In float32 or wider. A matrix that is not finite gives NaN.
+    Its gradient is U Vᵀ, over the singular values that are not zero but for rounding: the shortest subgradient, so
+    equal and vanishing values do no harm. In float32 or wider. A matrix that is not finite gives NaN.
 
     >>> import torch
-    >>> round(nuclear_norm(torch.tensor([[3.0, 0.0], [0.0, -1.0]])).item(), 4)
+    >>> nuclear_norm(torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])).item()
     4.0
     """
-    check_matrix("matrix", matrix, None, matrix.shape[-1], "rows by columns")
+    check_matrix("matrix", matrix, None, matrix.shape[-1], "two dimensions")
     with full_precision(matrix):
         a = matrix.to(computing_dtype(matrix))
         if not bool(a.detach().isfinite().all()):  # the decomposition would stop with an error of its own
             return a.sum() * torch.nan
-        return cast("Tensor", torch.linalg.svdvals(a).sum())
+        return cast("Tensor", _NuclearNorm.apply(a))  # type: ignore[no-untyped-call]
 
 
 def nuclear_norm_loss(logits: Tensor) -> Tensor:
@@ -69,6 +70,28 @@ def nuclear_norm_loss(logits: Tensor) -> Tensor:
         return -nuclear_norm(p) / min(p.shape)
 
 
+def nuclear_discrepancy(logits_s: Tensor, logits_t: Tensor) -> Tensor:
+    """NWD = ‖P_s‖_*/B_s − ‖P_t‖_*/B_t, P = softmax(logits): how much surer and more varied predictions are on s.
+
+    The nuclear-norm Wasserstein discrepancy, with the classifier as its own critic (Chen et al., 2022). Between −1 and
+    1, and 0 for equal predictions. Each domain is divided by its own number of rows.
+
+    Shapes: `logits_s` (B_s, C), `logits_t` (B_t, C).
+
+    >>> import torch
+    >>> sure, unsure = 100 * torch.eye(4), torch.zeros(4, 4)
+    >>> round(nuclear_discrepancy(sure, unsure).item(), 6)  # 4/4 − 1/4
+    0.75
+    """
+    check_matrix("logits_t", logits_t, None, logits_s.shape[-1], f"logits_s has {logits_s.shape[-1]} classes")
+    with full_precision(logits_s):
+        norms = []
+        for logits in (logits_s, logits_t):
+            p = F.softmax(logits.to(computing_dtype(logits_s, logits_t)), dim=1)
+            norms.append(nuclear_norm(p) / len(p))
+        return norms[0] - norms[1]
+
+
 class _LargestEnergy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, f: Tensor, k: int) -> Tensor:
@@ -84,3 +107,18 @@ class _LargestEnergy(torch.autograd.Function):
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
         (projected,) = cast("Any", ctx).saved_tensors
         return 2 * grad * projected, None
+
+
+class _NuclearNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, a: Tensor) -> Tensor:
+        u, s, vh = torch.linalg.svd(a, full_matrices=False)
+        kept = s > max(a.shape) * torch.finfo(a.dtype).eps * s[:1]
+        cast("Any", ctx).save_for_backward((u * kept) @ vh)
+        return cast("Tensor", s.sum())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad: Tensor) -> Tensor:
+        (directions,) = cast("Any", ctx).saved_tensors
+        return cast("Tensor", grad * directions)

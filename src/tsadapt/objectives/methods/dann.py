@@ -1,25 +1,30 @@
 """DANN: features from which a discriminator cannot tell the domain."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from tsadapt.core import domain_loss, reversal_coefficient, reverse_gradient
+from tsadapt.core import domain_loss, reverse_gradient
 from tsadapt.models.discriminator import Discriminator
-from tsadapt.objectives.base import METHODS, Context, Method, Outputs
+from tsadapt.objectives.base import METHODS, Context, Outputs
+from tsadapt.objectives.methods.reversing import Reversing
 from tsadapt.settings import setting
 
 __all__ = ["DANN", "Adversarial"]
 
 
-class Adversarial(Method):
-    """A method with a discriminator; what goes into it is the subclass's to say."""
+class Adversarial(Reversing):
+    """A method with a discriminator; what goes into it is the subclass's to say.
+
+    `domain_smoothing` s keeps the discriminator from being too sure of itself: it is told that a row is from the source
+    with probability 1 − s or s instead of 1 or 0 (environment label smoothing; Zhang et al., ICLR 2023).
+    """
 
     terms: ClassVar[tuple[str, ...]] = ("domain",)
 
-    reversal: Literal["progress", "iteration"] = setting(
-        "progress", "Ramp up the reversed gradient over the run, or over 10,000 steps as in CDAN's code."
+    domain_smoothing: float = setting(
+        0.0, "Label smoothing (s) of the discriminator: domains 1 − s and s, not 1 and 0.", at_least=0, at_most=0.5
     )
 
     def __init__(self, context: Context, **settings: Any) -> None:
@@ -29,11 +34,6 @@ class Adversarial(Method):
     def inputs(self, context: Context) -> int:
         """How many values the discriminator takes."""
         return context.dim
-
-    def alpha(self, out: Outputs) -> float:
-        """α of the reversed gradient, by progress or by iteration."""
-        gain = 10.0 if self.reversal == "progress" else 10.0 * self.context.steps / 10_000
-        return reversal_coefficient(out.progress, gain)
 
     def mapped(self, out: Outputs) -> Tensor:
         """What the discriminator looks at, (B_s + B_t, inputs), the source's rows first."""
@@ -48,7 +48,7 @@ class Adversarial(Method):
         source, target = out.both()
         d = self.discriminator(reverse_gradient(self.mapped(out), self.alpha(out)))
         d_s, d_t = d.split([len(source.index), len(target.index)])
-        return {"domain": domain_loss(d_s, d_t, *self.weights(out))}
+        return {"domain": domain_loss(d_s, d_t, *self.weights(out), smoothing=self.domain_smoothing)}
 
     @torch.no_grad()
     def describe(self, out: Outputs) -> dict[str, float]:
@@ -58,7 +58,7 @@ class Adversarial(Method):
         d_s, d_t = self.discriminator(self.mapped(out)).split([len(source.index), len(target.index)])
         self.discriminator.train()
         right = float(((d_s > 0).float().mean() + (d_t <= 0).float().mean()) / 2)  # both domains count half
-        return {"discriminator_accuracy": right, "alpha": self.alpha(out)}
+        return {"discriminator_accuracy": right, **super().describe(out)}
 
 
 @METHODS.register("dann")
