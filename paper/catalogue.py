@@ -48,7 +48,7 @@ METHODS = "base methods, each plain, with MI and with TSA"
 RECIPES = {
     "table1": Recipe(METHODS, "office-home", base_rows(BASES, "ResNet-50")),
     "table2": Recipe(
-        METHODS, "office31", base_rows((*BASES, "jada"), "ResNet-50"), watch=watch_pseudo_labels,
+        METHODS, "office31", base_rows(BASES, "ResNet-50", ours=("jada",)), watch=watch_pseudo_labels,
         measure=augmentation_of_run, section=augmentation_worth,
     ),
     "table3": Recipe(METHODS, "visda", base_rows(BASES, "ResNet-101")),

@@ -38,18 +38,21 @@ ADABN = Row("AdaBN", {"method": "adabn"})
 """The baseline to beat: the target's batch normalisation in the source-only network, without training."""
 
 
-def base_rows(methods: tuple[str, ...], backbone: str = "Source-only") -> list[Row]:
-    """Each method plain, with mutual information alone, and with TSA; the paper's CDAN is compared with CDAN+E."""
+def base_rows(methods: tuple[str, ...], backbone: str = "Source-only", ours: tuple[str, ...] = ()) -> list[Row]:
+    """Each method plain, with mutual information alone, and with TSA; the paper's CDAN is compared with CDAN+E.
+
+    The methods `ours` are not in the paper's table.
+    """
     rows: list[Row] = []
-    for method in methods:
+    for method in (*methods, *ours):
         if rows and method == methods[1]:
             rows.append(ADABN)
         title = TITLES[method]
-        theirs = {"source-only": backbone, "cdan+e": "CDAN"}.get(method, title)
+        theirs = None if method in ours else {"source-only": backbone, "cdan+e": "CDAN"}.get(method, title)
         rows += [
             Row(title, {"method": method}, theirs),
             Row(f"{title} +MI", {"method": method, **MI}),
-            Row(f"{title} +TSA", {"method": method, **TSA}, f"{theirs} +TSA"),
+            Row(f"{title} +TSA", {"method": method, **TSA}, theirs and f"{theirs} +TSA"),
         ]
     return rows
 
