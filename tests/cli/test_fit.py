@@ -154,7 +154,8 @@ def test_a_class_prior_as_a_table_and_as_a_file_is_one_run(fitted, here, capsys)
 
 
 def larger(one):
-    return one.default + 1 if one.at_most is None else min(one.default + 1, one.at_most)
+    more = (one.default or 0) + 1
+    return more if one.at_most is None else min(more, one.at_most)
 
 
 def test_every_setting_of_every_term_can_be_given(here):
