@@ -181,13 +181,14 @@ def test_a_killed_run_ends_with_the_same_bits(environment, tool):
 
 def test_they_keep_the_contract(environment):
     """The package's own contract, of their combinations with each other and with TSA."""
-    chosen = "smooth/sharp/tug or tsa/mi/sharp/tug or smooth/sharp/dann or its_settings_are_whole"
+    chosen = "smooth/tug or tsa/sharp/tug or sharp/shot/tug or smooth/sharp/dann or its_settings_are_whole"
     words = ["-p", "no:cacheprovider", "-n", "0", "-vv", "tests/contract", "-k", chosen]
     command = [sys.executable, "-m", "pytest", *words]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
-    for one in ("smooth/sharp/tug-fp32", "go_on[tsa/mi/sharp/tug]", "go_on[smooth/sharp/dann]", "target term-sharp"):
+    for one in ("smooth/tug-fp32", "tsa/sharp/tug-fp32", "go_on[smooth/sharp/dann]", "target term-sharp"):
         assert one in done.stdout
+    assert "go_on[tsa/aad/" in done.stdout  # with every target term
 
 
 def test_without_the_module_nobody_knows_them(here):
