@@ -129,6 +129,7 @@ def test_what_does_not_go_together(frozen, settings, why):
 
 
 def test_feature_vectors_have_no_stages(config):
+    assert make_task(config).config.precision == "fp32"
     with pytest.raises(UserError, match="train_from is for photographs"):
         make_task(changed(config, train_from="-1"))
 

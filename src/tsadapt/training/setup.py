@@ -105,7 +105,7 @@ def make_task(
     target = _without_foreign_labels(target, classes)
     config, preprocessing = _choose_backbone(config, source.train, target.train, tell, encoder)
     config = _choose_network(config, source.train, target.train, preprocessing)
-    config = with_defaults(config, separate_bn=METHODS[config.method].separate_bn)
+    config = with_defaults(config, separate_bn=METHODS[config.method].separate_bn, precision="fp32")
     inputs = preprocessing.backbone.dim if preprocessing is not None else _width(source.train)
     heads = METHODS[config.method].heads
     architecture = Architecture(str(config.network), len(classes), inputs, config.bottleneck, heads)
@@ -233,8 +233,8 @@ def _choose_backbone(
     if config.train_from is not None:
         config = replace(config, train_from=find_stage(backbone, config.train_from))
         backbone = replace(backbone, train_from=config.train_from)
-    fast = config.train_from is not None and has_fast_bf16(pick_device(config.device))
-    config = with_defaults(config, precision="bf16" if fast else "fp32")
+        if has_fast_bf16(pick_device(config.device)):
+            config = with_defaults(config, precision="bf16")
     return config, Preprocessing(backbone, framing, frozen, config.ten_crop)
 
 
