@@ -125,8 +125,8 @@ class RunConfig:
     )  # fmt: skip
     steps: int | None = setting(
         None, "Training steps.", group=OPTIMISATION, above=0,
-        shown="by the data: 1000 for vectors and features, 1500 to 3000 for digits, 5000 with the backbone trained;"
-        " more for many rows or classes, fewer if nothing is adapted",
+        shown="by the data: 1000 for vectors and features, 1500 to 3000 for digits, 5000 with the backbone trained,"
+        " 1000 with its last stages; more for many rows or classes, fewer if nothing is adapted",
     )  # fmt: skip
     batch_size: int | None = setting(
         None, "Rows of each domain in a step.", group=OPTIMISATION, above=0, shown="64; 32 with the backbone trained"

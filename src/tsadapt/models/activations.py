@@ -67,7 +67,8 @@ def store(
     views = [_View(evaluation_transform(framing), None, "evaluation")]
     random = training_transform(framing, looks.augment) if looks.views else None
     views += [_View(random, mixed(8, v), f"{looks.augment} {v}") for v in range(looks.views) if random is not None]
-    shelves = [_Shelf(images, backbone, framing, view, stem.shape) for view in views]
+    weights = backbone.fingerprint()
+    shelves = [_Shelf(images, (weights, backbone.train_from), framing, view, stem.shape) for view in views]
     missing = [(shelf, i) for shelf in shelves for i in range(len(shelf.spans)) if shelf.find(i) is None]
     rows = sum(len(shelf.spans[i]) for shelf, i in missing)
     _check_space(rows * prod(stem.shape) * STORED.itemsize, name, stem.shape, len(images), len(views), rows, quiet)
@@ -105,11 +106,9 @@ class _Shelf:
     """The activations of one view on the disk: for every `PART` images an array, and a note that says it is whole."""
 
     def __init__(
-        self, images: Images, backbone: Backbone, framing: Framing, view: _View, shape: tuple[int, ...]
+        self, images: Images, by: tuple[str, str | None], framing: Framing, view: _View, shape: tuple[int, ...]
     ) -> None:
-        key = repr(
-            (images.fingerprint, backbone.fingerprint(), backbone.train_from, asdict(framing), view.name, shape, PART)
-        )
+        key = repr((images.fingerprint, *by, asdict(framing), view.name, shape, PART))
         self.folder = cache_root() / "activations" / hashlib.sha256(key.encode()).hexdigest()[:20]
         self.view, self.shape = view, shape
         self.spans = grouped(range(len(images)), PART)

@@ -223,6 +223,7 @@ def _halves(module: nn.Module, graph: fx.Graph, first: fx.Node, name: str) -> tu
     place = nodes.index(first)
     early = set(nodes[:place])
     used = dict.fromkeys(node for later in nodes[place:] for node in later.all_input_nodes if node in early)
+    # Parameters of the network itself, and arguments that have a default: both halves may have them.
     constants = [node for node in used if node.op == "get_attr" or (node.op == "placeholder" and node.args)]
     crossing = [node for node in used if node not in constants]
     if len(crossing) != 1:
