@@ -20,10 +20,11 @@ def moved(before, module):
 def test_phases(config, name, monkeypatch):
     trainer = make_trainer(make_task(changed(config, method=name, feature_steps=3)))
     trainer.fill_memory()
-    phases = []
+    phases, signs = [], []
     minimize = Iteration.minimize
 
     def watched(self, terms, only=None, phase=None):
+        signs.extend(terms["discrepancy"].sign().item() for _ in range("discrepancy" in terms))
         heads, extractor = parameters(self.heads), parameters(self.extractor)
         minimize(self, terms, only, phase)
         phases.append((tuple(terms), any(moved(extractor, self.extractor)), any(moved(heads, self.heads))))
@@ -36,6 +37,7 @@ def test_phases(config, name, monkeypatch):
         ((*source, "discrepancy"), False, True),
         *[(("discrepancy",), True, False)] * 3,
     ]
+    assert signs == [-1, 1, 1, 1]  # the heads raise it, the features lower it
 
 
 @pytest.mark.parametrize("name", ["mcd", "swd"])
