@@ -15,7 +15,7 @@ K, C, B = 6, 3, 5
 
 def context(dim=K, classes=C):
     share = torch.full((classes,), 1 / classes)
-    return Context(dim, (dim, dim), tuple(map(str, range(classes))), (B, B), share, 1000, (B, B), 8)
+    return Context(dim, (dim, dim), tuple(map(str, range(classes))), (B, B), share, 1000, (B, B), 8, nn.Identity)
 
 
 def no_statistics(*_):
@@ -46,7 +46,7 @@ def outputs(progress=0.5, heads=2, seed=0, grad=True):
     source = View(f_s, torch.stack(z_s).mean(0), index, index % C)
     return net, Outputs(
         source, View(f_t, torch.stack(z_t).mean(0), index), made, progress, (f_s, f_t), net.classify, no_statistics,
-        torch.Generator,
+        torch.Generator, (f_s, f_t), lambda x: (x, net.classify(x)[0]),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.configs import changed
+from torch import nn
 from torch.nn import functional as F
 
 from tsadapt.core import FeatureMemory, attraction_dispersion_loss, centroid_labels, mutual_information_loss
@@ -18,7 +19,9 @@ NEW = ["aad", "atdoc", "bnm", "entropy", "mcc", "shot"]
 
 def context(classes=C, rows=N, batch=B):
     share = torch.full((classes,), 1 / classes)
-    return Context(K, (K, K), tuple(map(str, range(classes))), (rows, rows), share, STEPS, (batch, batch), 8)
+    return Context(
+        K, (K, K), tuple(map(str, range(classes))), (rows, rows), share, STEPS, (batch, batch), 8, nn.Identity
+    )
 
 
 class Rows:
@@ -43,7 +46,8 @@ class Rows:
         heads = tuple(Head(view, view, w, None) for view, w in zip(views, self.weights, strict=True))
         return Outputs(
             combined, combined, heads, progress, tuple(features), lambda f: (f,),
-            lambda domain, estimator, i: self.memories[i], torch.Generator,
+            lambda domain, estimator, i: self.memories[i], torch.Generator, (features[0], features[0]),
+            lambda x: (x, x @ self.weights[0].T),
         )  # fmt: skip
 
 

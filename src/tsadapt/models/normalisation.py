@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tsadapt.models.stages import Stem
 
-__all__ = ["batch_statistics", "normalisations", "normalise_by", "statistics_batches"]
+__all__ = ["batch_statistics", "normalisations", "normalise_by", "statistics_batches", "still_averages"]
 
 SMALL = 0.1
 """A last batch of less than this part of the others is too small for statistics that count as much as theirs."""
@@ -46,6 +46,26 @@ def batch_statistics(network: nn.Module) -> Iterator[None]:
     finally:
         for m, state in zip(found, before, strict=True):
             m.load_state_dict(state)
+
+
+@contextmanager
+def still_averages(network: nn.Module) -> Iterator[None]:
+    """Batch normalisation by the batch where it is in training, without a trace in its running averages.
+
+    >>> layer = nn.BatchNorm1d(2)
+    >>> with still_averages(layer):
+    ...     _ = layer(5 + torch.randn(8, 2))
+    >>> layer.running_mean.tolist(), int(layer.num_batches_tracked)
+    ([0.0, 0.0], 0)
+    """
+    found = [m for m in normalisations(network) if m.training and m.track_running_stats]
+    for m in found:
+        m.track_running_stats = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for m in found:
+            m.track_running_stats = True  # type: ignore[assignment]
 
 
 @torch.no_grad()

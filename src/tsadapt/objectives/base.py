@@ -7,12 +7,13 @@ target label. What must survive a restart is a parameter or a persistent buffer.
 Shapes: B samples of a domain, K features, C classes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tsadapt.core import FeatureMemory, IterativeMoments
 from tsadapt.registry import Registry
@@ -70,7 +71,9 @@ class Outputs:
     `extracted` are the features as they left the extractor: every gradient that reaches it passes through them.
     `classify` gives the logits of every head for features (B, K) of a term's own making. `statistics` finds the shared
     statistics that a term asked for, by domain, estimator and head. `generator` gives the random numbers of this
-    forward pass, a function of the seed and the step.
+    forward pass, a function of the seed and the step. `inputs` are what came into the network, of the source and of the
+    target, and `network` gives features (B, K) and combined logits (B, C) of inputs of a term's own making; running
+    averages of batch normalisation do not take these in.
     """
 
     source: View
@@ -81,6 +84,8 @@ class Outputs:
     classify: Callable[[Tensor], tuple[Tensor, ...]]
     statistics: Callable[[Domain, Estimator, int], ClassStatistics]
     generator: Callable[[], torch.Generator]
+    inputs: tuple[Tensor, Tensor | None]
+    network: Callable[[Tensor], tuple[Tensor, Tensor]]
 
     def both(self) -> tuple[View, View]:
         """Source and target, for a term that needs both."""
@@ -93,6 +98,26 @@ class Outputs:
         assert self.source.labels is not None
         return self.source.labels
 
+    def through(self, weight: Tensor, bias: Tensor | None) -> "Outputs":
+        """The same with another linear head in place of the network's only one: W (C, K), b (C,), gradients kept."""
+
+        def seen(view: View) -> View:
+            return replace(view, logits=F.linear(view.features, weight, bias))
+
+        source, target = seen(self.source), None if self.target is None else seen(self.target)
+        return replace(
+            self,
+            source=source,
+            target=target,
+            heads=(Head(source, target, weight, bias),),
+            classify=lambda f: (F.linear(f, weight, bias),),
+            network=lambda x: _with_logits(self.network(x)[0], weight, bias),
+        )
+
+
+def _with_logits(features: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    return features, F.linear(features, weight, bias)
+
 
 @dataclass(frozen=True)
 class Context:
@@ -100,7 +125,7 @@ class Context:
 
     K features (`dim`), those of each head (`head_dims`), C classes and their names, the rows of both domains, the share
     of each class among the source's labels (C,), the steps of the run, the rows of both domains in a batch, and the
-    width of a discriminator.
+    width of a discriminator. `copy_extractor` gives a copy of what turns inputs into features, as it is now.
     """
 
     dim: int
@@ -111,6 +136,7 @@ class Context:
     steps: int
     batch_sizes: tuple[int, int]
     discriminator_width: int
+    copy_extractor: Callable[[], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -180,9 +206,13 @@ class Term(nn.Module):
 
 
 class SourceTerm(Term):
-    """A loss of labelled source features, in place of the cross-entropy: one value for each head, summed."""
+    """A loss of labelled source features, in place of the cross-entropy: one value for each head, summed.
+
+    `linear` says whether it relies on logits that are linear in the features, as TSA does.
+    """
 
     needs_target = False
+    linear: ClassVar[bool] = False
 
     def forward(self, out: Outputs) -> Tensor:
         """The loss, summed over the heads."""
@@ -209,12 +239,16 @@ class Step(Protocol):
 
     extractor: nn.Module
     heads: nn.Module
+    linear_layers: Sequence[nn.Linear]
 
     def forward(self) -> Outputs:
         """The batch of this iteration through the network as it is now."""
 
     def source(self, out: Outputs) -> dict[str, Tensor]:
         """The source term and the target terms, by name."""
+
+    def features(self, extractor: nn.Module) -> tuple[Tensor, Tensor]:
+        """Features of the batch by another extractor: the source's and the target's."""
 
     def minimize(
         self, terms: dict[str, Tensor], only: Iterable[nn.Module] | None = None, phase: str | None = None
@@ -230,7 +264,11 @@ class Method(Term):
 
     `terms` are their names, `heads` how many heads the network has, and `phases` the names of an alternating method's
     optimizers. `separate_bn` says whether the two domains are normalised apart where a run does not say, and
-    `target_statistics` whether the trained network is normalised by the target (`models.normalisation`).
+    `target_statistics` whether the trained network is normalised by the target (`models.normalisation`). `linear` says
+    whether the source's logits stay linear in the features: else TSA has nothing to augment.
+
+    A method with a head of its own making shows it to all terms by `seen`, and leaves the weights that predict in the
+    network's linear layers after every step, so that a trained network needs no method.
     """
 
     terms: ClassVar[tuple[str, ...]] = ()
@@ -238,6 +276,11 @@ class Method(Term):
     phases: ClassVar[tuple[str, ...]] = ()
     separate_bn: ClassVar[bool] = False
     target_statistics: ClassVar[bool] = False
+    linear: ClassVar[bool] = True
+
+    def seen(self, out: Outputs) -> Outputs:
+        """What all terms see of a forward pass: the network's outputs, unless the method has a head of its own."""
+        return out
 
     def losses(self, out: Outputs) -> dict[str, Tensor]:
         """The method's terms, each ready to be summed."""

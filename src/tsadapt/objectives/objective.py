@@ -110,6 +110,12 @@ def check_objective(config: RunConfig) -> None:
         raise UserError(
             f"Two terms of the objective are called {', '.join(sorted(twice))}: choose another combination."
         )
+    source, method = SOURCE_TERMS[config.source_term], METHODS[config.method]
+    if source.linear and not method.linear:
+        raise UserError(
+            f"{config.source_term} augments features before a linear head, but the source's logits of {config.method}"
+            " are not linear in them: use another method, or source_term ce."
+        )
     for name in config.term_weight:
         if name not in terms:
             raise UserError(f"{unknown('term', name, terms)} (method {config.method})")

@@ -9,6 +9,7 @@ Everything random is a function of (seed, step), so the state is tensors and the
 
 import math
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -23,7 +24,7 @@ from tsadapt.data.types import Batch, Domain
 from tsadapt.models.backbones import channels_last
 from tsadapt.models.classifier import Classifier, HeadOutput
 from tsadapt.models.networks import NETWORKS
-from tsadapt.models.normalisation import batch_statistics
+from tsadapt.models.normalisation import batch_statistics, still_averages
 from tsadapt.objectives.base import Context, Head, Outputs, View
 from tsadapt.objectives.objective import Objective
 from tsadapt.selection.density import batch_a_distance
@@ -129,8 +130,22 @@ class Trainer:
         )
         generator = cache(lambda: seeded(self.config.seed, 4, self.at))
         both = (source[0], None if target is None else target[0])
-        out = Outputs(*both, linear, progress, tuple(features), self._classify, self.statistics.of, generator)
+        inputs = (x[0], x[1] if len(x) == 2 else None)
+        out = Outputs(
+            *both, linear, progress, tuple(features), self._classify, self.statistics.of, generator, inputs,
+            self._network,
+        )  # fmt: skip
         return out, features
+
+    def features_by(self, backbone: nn.Module, bottleneck: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Features of both domains by another extractor, one domain after the other."""
+        assert batch.x_t is not None
+        dtype = self.model.head.weight.dtype
+        with autocast(self.device, self.config.precision):
+            f_s, f_t = (
+                bottleneck(backbone(self.model.scaling(x.to(self.device)).to(dtype))) for x in (batch.x_s, batch.x_t)
+            )
+        return f_s.float(), f_t.float()
 
     def _views(self, features: Tensor, heads: list[HeadOutput], index: Tensor, labels: Tensor | None) -> list[View]:
         """One domain's view with the combined logits, then that of each head; in float32."""
@@ -140,6 +155,11 @@ class Trainer:
     def _classify(self, features: Tensor) -> tuple[Tensor, ...]:
         with autocast(self.device, self.config.precision):
             return tuple(head.logits for head in self.model.classify(features))
+
+    def _network(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with autocast(self.device, self.config.precision), still_averages(self.model):
+            features, logits = self.model(x)
+        return features.float(), logits.float()
 
     def _described(self, iteration: "Iteration") -> dict[str, Any]:
         """What is logged of a step beside its terms."""
@@ -221,6 +241,7 @@ class Iteration:
         self._trainer, self._batch, self._describe = trainer, batch, describe
         self.extractor: nn.Module = trainer.extractor
         self.heads: nn.Module = trainer.heads
+        self.linear_layers = trainer.model.linear_layers
         self.values: dict[str, float] = {}
         self.gradient_norms: dict[str, float] = {}
         self.out: Outputs | None = None
@@ -229,14 +250,20 @@ class Iteration:
     def forward(self) -> Outputs:
         """The batch through the network as it is now; the shared statistics take it in the first time."""
         first, trainer = self.out is None, self._trainer
-        self.out, self._features = trainer.forward(self._batch, trainer.progress)
+        out, self._features = trainer.forward(self._batch, trainer.progress)
         if first:
-            trainer.statistics.observe(self.out)
+            trainer.statistics.observe(out)
+        self.out = trainer.objective.method.seen(out)
         return self.out
 
     def source(self, out: Outputs) -> dict[str, Tensor]:
         """The source term and the target terms, by name."""
         return self._trainer.objective.source_and_target_terms(out)
+
+    def features(self, extractor: nn.Module) -> tuple[Tensor, Tensor]:
+        """Features of the batch by another extractor (backbone and bottleneck): the source's and the target's."""
+        backbone, bottleneck = extractor.children()
+        return self._trainer.features_by(backbone, bottleneck, self._batch)
 
     def minimize(
         self, terms: dict[str, Tensor], only: Iterable[nn.Module] | None = None, phase: str | None = None
@@ -293,4 +320,5 @@ def _context(config: RunConfig, model: Classifier, source: Domain, target: Domai
         steps=config.steps or 0,
         batch_sizes=(config.batch_size or 0, config.target_batch_size or 0),
         discriminator_width=width,
+        copy_extractor=lambda: deepcopy(nn.ModuleList([model.backbone, model.bottleneck])),
     )

@@ -23,6 +23,8 @@ MOST_CLASSES = 1000
 class SemanticAugmentation(SourceTerm):
     """What TSA, ISDA and the sampled form have in common: λ = λ0·t/T, and where class statistics come from."""
 
+    linear = True
+
     lambda0: float = setting(0.25, "Strength of the augmentation at the end of training (λ0).", at_least=0)
     estimator: Literal["memory", "iterative"] = setting(
         "memory", "Class statistics from a memory of the latest features, or accumulated batch by batch."
