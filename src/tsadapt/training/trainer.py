@@ -8,7 +8,7 @@ Everything random is a function of (seed, step), so the state is tensors and the
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -241,7 +241,7 @@ class Iteration:
         self._trainer, self._batch, self._describe = trainer, batch, describe
         self.extractor: nn.Module = trainer.extractor
         self.heads: nn.Module = trainer.heads
-        self.linear_layers = trainer.model.linear_layers
+        self.linear_layers: Sequence[nn.Linear] = trainer.model.linear_layers
         self.values: dict[str, float] = {}
         self.gradient_norms: dict[str, float] = {}
         self.out: Outputs | None = None
