@@ -157,10 +157,14 @@ class Term(nn.Module):
 
         beta: float = setting(0.1, "Weight of the term.", at_least=0)
 
-    and become attributes of each object. `paper` is where it comes from.
+    and become attributes of each object. `paper` is where it comes from, with its year. `practice` tells a practitioner
+    in a paragraph what it assumes, when it helps and when it hurts, and `cost` what a step takes: forward and backward
+    passes, and what else is large.
     """
 
     paper: ClassVar[str] = ""
+    practice: ClassVar[str] = ""
+    cost: ClassVar[str] = "one pass"
     settings: ClassVar[dict[str, Setting]] = {}
     needs_target: bool = True
 
