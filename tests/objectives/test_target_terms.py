@@ -84,6 +84,37 @@ def test_terms_of_the_batch_alone(heads):
     assert made("mcc", temperature=1.0)(out) != made("mcc")(out)
 
 
+def test_mutual_information_waits_for_its_share_of_the_steps():
+    rows, term = Rows(), made("mi", beta=0.5, warmup=0.25, marginal="memory")
+    plain = made("mi", beta=0.5, marginal="memory")
+    for progress in (0.05, 0.25):  # the last step of the warm-up is one too
+        waiting = term(rows.out(range(5), progress))
+        plain(rows.out(range(5), progress))
+        assert waiting == 0
+    # What was seen meanwhile is in the memory.
+    losses = [one(rows.out(range(4, 9), 0.3)) for one in (term, plain)]
+    assert torch.equal(*losses)
+    assert losses[0] < 0
+    assert made("mi", warmup=1.0)(rows.out(range(5), 1.0)) == 0
+
+
+def test_with_a_memory_of_all_rows_batches_add_up_to_the_information_of_the_whole_target():
+    rows, term = Rows(), made("mi", beta=0.7, marginal="memory")
+    weight = rows.weights[0].requires_grad_()
+    term(rows.out(range(N)))  # all predictions, as they are now
+    parts = [[0, 1], range(2, 12), range(12, N)]
+    grads = [len(part) / N * torch.autograd.grad(term(rows.out(part)), weight)[0] for part in parts]
+    logits = rows.features[0] @ weight.T
+    p = logits.softmax(1)
+    whole = (p.mean(0) * p.mean(0).log()).sum() - (p * p.log()).sum(1).mean()
+    (expected,) = torch.autograd.grad(0.7 * whole, weight)
+    torch.testing.assert_close(sum(grads), expected)
+    # The batches' own means are another function: their gradients do not add up to it.
+    alone = made("mi", beta=0.7, marginal="batch")
+    grads = [len(part) / N * torch.autograd.grad(alone(rows.out(part)), weight)[0] for part in parts]
+    assert (sum(grads) - expected).norm() > 0.1 * expected.norm()
+
+
 class Remembered:
     """A memory as loops would have it: what every row had when it was last seen."""
 
@@ -273,6 +304,8 @@ VARIANTS = [
     ("atdoc", {"pseudo_labels": "centroids"}),
     ("atdoc", {"soft_labels": "plain"}),
     ("shot", {"refresh_every": 1}),
+    ("mi", {"marginal": "batch", "warmup": 0.4}),
+    ("mi", {"marginal": "memory", "beta": 0.5}),
 ]
 
 
