@@ -1,18 +1,18 @@
 """Tables in Markdown pages, between marks that name the command that makes them; never typed by hand.
 
-`python -m tsadapt.report.tables` (`make docs`) makes those of docs/methods.md and docs/selection.md anew.
+`python -m tsadapt.report.tables` (`make docs`) makes those of docs/methods.md, docs/target-terms.md and
+docs/selection.md anew.
 """
 
 import re
+import textwrap
 from pathlib import Path
-from typing import Any
 
-from tsadapt.objectives.base import METHODS, SOURCE_TERMS, TARGET_TERMS, Term
-from tsadapt.registry import Registry
+from tsadapt.report.terms import GROUPS, Facts, facts
 from tsadapt.selection import VALIDATORS
 from tsadapt.selection.select import CONSENSUS, CONSENSUS_FAILS, CONSENSUS_WHAT
 
-__all__ = ["PAGES", "fill", "terms_tables", "validators_table"]
+__all__ = ["PAGES", "fill", "target_paragraphs", "terms_tables", "validators_table"]
 
 
 def fill(page: str, command: str, table: str) -> str:
@@ -28,43 +28,46 @@ def fill(page: str, command: str, table: str) -> str:
 
 
 def terms_tables() -> str:
-    """Every registered source term, target term and method, a table each."""
-    return "\n\n".join(
-        [_terms_table("source term", SOURCE_TERMS), _terms_table("target term", TARGET_TERMS), _methods()]
-    )
+    """Every source term, target term and method in a table each; then what source terms and methods assume."""
+    tables = [_table(group) for group in GROUPS]
+    source_terms, methods = facts("source terms"), facts("methods")
+    one = [found for found in methods if found.kind.startswith("one backward")]
+    several = [found for found in methods if found not in one]
+    parts = {"Source terms": source_terms, "Methods of one backward pass": one, "Methods that alternate": several}
+    return "\n\n".join([*tables, *(f"## {title}\n\n{_paragraphs(found)}" for title, found in parts.items())])
 
 
-def _terms_table(kind: str, registry: Registry[Any]) -> str:
-    """What each term does, where it comes from, and its settings."""
-    lines = [f"| {kind} | what it does | paper | settings |", "|---|---|---|---|"]
-    for name in registry:
-        cls = registry[name]
-        lines.append(f"| `{name}` | {_summary(cls)} | {cls.paper or '–'} | {_settings(cls)} |")
-    return "\n".join(lines)
+def target_paragraphs() -> str:
+    """What every target term assumes, when it helps, and when it hurts."""
+    return _paragraphs(facts("target terms"))
 
 
-def _methods() -> str:
-    """Every method: its paper, its terms, its settings, what it needs, and whether it composes with TSA."""
-    lines = ["| method | what it does | paper | terms | settings | needs | +TSA |", "|---|---|---|---|---|---|---|"]
-    for name in METHODS:
-        cls = METHODS[name]
-        target = cls.needs_target or cls.target_statistics
-        needs = [*(["target"] if target else []), *([f"{cls.heads} heads"] if cls.heads > 1 else [])]
-        tsa = "yes" if cls.heads == 1 else "yes, for each head"
-        cells = (
-            f"`{name}`", _summary(cls), cls.paper or "–", ", ".join(cls.terms) or "–", _settings(cls),
-            ", ".join(needs) or "–", tsa,
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def _table(group: str) -> str:
+    """A group at a glance."""
+    kinds = ("kind",) if any(found.kind for found in facts(group)) else ()
+    head = (group.removesuffix("s"), "what it does", "year", *kinds, "needs", "+TSA")
+    rows = [head, ("---",) * len(head)]
+    for found in facts(group):
+        kind = (found.kind,) if kinds else ()
+        rows.append((f"`{found.name}`", found.summary, found.year, *kind, found.needs, found.composes))
+    return "\n".join(f"| {' | '.join(cell or '–' for cell in row)} |" for row in rows)
 
 
-def _summary(cls: type[Term]) -> str:
-    return (cls.__doc__ or "").splitlines()[0]
+def _paragraphs(terms: list[Facts]) -> str:
+    """For every term what a practitioner should know, and below it where it is from, what it needs, costs and has."""
+    made = []
+    for found in terms:
+        details = {
+            "": found.paper, "Needs": found.needs, "Cost": found.cost, "With TSA": found.composes,
+            "Terms": found.terms, "Settings": found.settings,
+        }  # fmt: skip
+        said = " ".join(f"{what}{': ' if what else ''}{text}." for what, text in details.items() if text)
+        made += [_wrapped(f"**`{found.name}`**: {found.summary} {found.practice}"), _wrapped(f"*{said}*")]
+    return "\n\n".join(made)
 
 
-def _settings(cls: type[Term]) -> str:
-    return ", ".join(f"`{one.name}` {one.shown or one.default}" for one in cls.settings.values()) or "–"
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text.strip(), 130, break_long_words=False, break_on_hyphens=False)
 
 
 def validators_table() -> str:
@@ -79,7 +82,11 @@ def validators_table() -> str:
     return "\n".join(lines)
 
 
-PAGES = {"docs/methods.md": terms_tables, "docs/selection.md": validators_table}
+PAGES = {
+    "docs/methods.md": terms_tables,
+    "docs/target-terms.md": target_paragraphs,
+    "docs/selection.md": validators_table,
+}
 
 if __name__ == "__main__":
     for name, made in PAGES.items():

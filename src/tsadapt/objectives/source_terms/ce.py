@@ -12,6 +12,11 @@ __all__ = ["CrossEntropy"]
 class CrossEntropy(SourceTerm):
     """Cross-entropy."""
 
+    practice = (
+        "It learns the source as it is and assumes nothing of the target. With a method or a target term beside it "
+        "it is what most published methods train on; alone it is the baseline that others must beat."
+    )
+
     def of_head(self, i: int, head: Head, out: Outputs) -> Tensor:
         """Cross-entropy of the source logits, in float32."""
         return F.cross_entropy(head.source.logits.float(), out.labels())

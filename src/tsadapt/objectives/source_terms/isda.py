@@ -14,6 +14,12 @@ class ISDA(SemanticAugmentation):
     """Implicit semantic augmentation by the source's class covariance."""
 
     paper = "Wang et al., NeurIPS 2019"
+    practice = (
+        "It assumes that a class varies in the target as it does in the source. It helps against overfitting where "
+        "labelled rows are few. It knows nothing of the target, so it cannot close a shift: it is the control that "
+        "tells what TSA's target statistics are worth."
+    )
+    cost = "one pass; variances of all source features"
 
     def statistics(self) -> list[StatisticsRequest]:
         """The source's covariance."""

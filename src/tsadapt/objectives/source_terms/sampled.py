@@ -14,6 +14,13 @@ __all__ = ["Sampled"]
 class Sampled(TSA):
     """TSA by drawn copies instead of the closed form, for comparison."""
 
+    practice = (
+        "It assumes what `tsa` assumes, and its mean over many copies approaches the expectation that `tsa` bounds. "
+        "It helps to check the bound and to see what the copies do. It is noisier and slower than the closed form, "
+        "so train with `tsa`."
+    )
+    cost = "one pass; draws copies of every feature"
+
     samples: int = setting(8, "Copies drawn for each feature (M).", above=0)
 
     def of_head(self, i: int, head: Head, out: Outputs) -> Tensor:

@@ -49,6 +49,14 @@ class TSA(SemanticAugmentation):
     """Transferable semantic augmentation, in closed form (--tsa adds mutual information to it)."""
 
     paper = "Li et al., CVPR 2021"
+    practice = (
+        "It trains on copies of the source's features that are moved to the target's class means and spread like "
+        "the target's classes. It assumes that most pseudo-labels of the target are right, and more so as training "
+        "goes on, and that a head linear in the features predicts. It helps where a method or mutual information "
+        "has begun to align the domains. It hurts where nothing does, because wrong pseudo-labels move features to "
+        "wrong classes: add a method or `mi`, or lower `--lambda0`."
+    )
+    cost = "one pass; variances of all target features"
     needs_target = True
 
     mean_shift: bool = setting(

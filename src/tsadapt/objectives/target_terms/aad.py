@@ -20,6 +20,14 @@ class AttractingDispersing(TargetTerm):
     """
 
     paper = "Yang et al., NeurIPS 2022"
+    practice = (
+        "It assumes, like `atdoc`, that neighbours share a class, but never picks a label, so it forgives early "
+        "errors more easily. At the start of a run its second part spreads predictions evenly over the classes, and "
+        "then fades. `--dispersion-decay 0` keeps it, which suits even classes and hurts uneven ones. Its values "
+        "are larger than those of other terms (up to K): scale it with `--term-weight aad=0.2` if it overrules the "
+        "source."
+    )
+    cost = "one pass; compares the batch with all target rows"
 
     neighbours: int = setting(5, "Nearest target rows that each prediction is compared with (K).", above=0)
     dispersion: float = setting(1.0, "How much predictions of a batch are driven apart at the start.", at_least=0)

@@ -35,6 +35,15 @@ class ATDOC(TargetTerm):
     """
 
     paper = "Liang et al., CVPR 2021"
+    practice = (
+        "It gives each target row the label that its nearest target rows predict, or that of the nearest class "
+        "centre (`--pseudo-labels centroids`), and grows from nothing over the run. It assumes that neighbours in "
+        "feature space share a class. It helps when single predictions are noisy and clusters are clean. It hurts "
+        "when features mix the classes: neighbours then confirm each other's errors. `balanced` soft labels assume "
+        "even classes; `--soft-labels plain` suits uneven ones, and counts frequent classes as they come. Centres "
+        "are cheaper and suit classes of one cluster each."
+    )
+    cost = "one pass; compares the batch with all target rows"
 
     atdoc_weight: float | None = setting(
         None, "Weight of ATDOC at the end of training (γ).", at_least=0, shown="0.2; 0.1 by centroids"

@@ -18,6 +18,13 @@ class BatchNuclearNorm(TargetTerm):
     """
 
     paper = "Cui et al., CVPR 2020"
+    practice = (
+        "It assumes that a batch contains many classes of roughly equal frequency. It helps when rare classes "
+        "disappear under `entropy`. It hurts when the target has few of the source's classes, or very uneven ones: "
+        "it invents predictions of absent classes. The value grows with the batch: for few classes and large "
+        "batches lower `--bnm-weight`."
+    )
+    cost = "one pass; singular values of a batch's predictions"
 
     bnm_weight: float = setting(1.0, "Weight of the nuclear norm.", at_least=0)
 

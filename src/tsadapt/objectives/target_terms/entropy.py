@@ -18,6 +18,12 @@ class EntropyMinimisation(TargetTerm):
     """
 
     paper = "Grandvalet and Bengio, NeurIPS 2004"
+    practice = (
+        "It assumes that classes are separated by gaps in the target, so that a boundary can move out of the data. "
+        "It helps as a light addition to a method that aligns the domains. It hurts where the source model is poor: "
+        "nothing keeps it from putting all rows into a few classes, so watch the predicted shares and keep "
+        "`--entropy-weight` small."
+    )
 
     entropy_weight: float = setting(0.1, "Weight of the target's entropy.", at_least=0)
 

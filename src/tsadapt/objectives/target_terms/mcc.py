@@ -18,6 +18,12 @@ class MinimumClassConfusion(TargetTerm):
     """
 
     paper = "Jin et al., ECCV 2020"
+    practice = (
+        "It assumes that errors are hesitations between similar classes. It needs no memory and no second domain, "
+        "and is a good first choice where classes resemble each other. A class that no row of the batch predicts "
+        "counts as confused, so it too favours varied batches; with many more classes than rows its signal is weak. "
+        "`--temperature` softens predictions first: raise it (3) if the network is overconfident."
+    )
 
     mcc_weight: float = setting(1.0, "Weight of class confusion.", at_least=0)
     temperature: float = setting(2.5, "Divides the logits in class confusion: larger is softer.", above=0)

@@ -26,6 +26,15 @@ class SHOT(TargetTerm):
     """
 
     paper = "Liang et al., ICML 2020"
+    practice = (
+        "It maximises mutual information as `mi` does at weight 1, and adds pseudo-labels from class centres of the "
+        "whole target, estimated anew every `--refresh-every` steps. It assumes even classes (through mutual "
+        "information) and one cluster for each class. It helps when a good source model meets a clear shift. It "
+        "hurts when the target's classes are uneven, or before the network knows the source: there are no pseudo- "
+        "labels in the first steps for that reason. It contains `mi`: do not use both. For a gentler start use "
+        "`--term-weight shot=0.1`."
+    )
+    cost = "one pass; labels all target rows now and then"
 
     pseudo_label_weight: float = setting(0.3, "Weight of the cross-entropy with pseudo-labels.", at_least=0)
     refresh_every: int = setting(
