@@ -272,6 +272,25 @@ PROTOCOLS = {
         short_plain=True,
         general=False,
     ),
+    "leaderboard": Protocol(
+        "Office-31, PACS and embedded digits",
+        {
+            **{f"digits: {column}": names for column, names in EMBEDDED_DIGITS.items()},
+            **_chosen(
+                _pairs("features:office31-resnet50_", OFFICE_31, "Office-31: "),
+                [f"Office-31: {column}" for column in OFFICE_31_ORDER],
+            ),
+            **_pairs("features:pacs_", PACS, "PACS: "),
+        },
+        ON_FEATURES,
+        f"features of Office-31 are those of a ResNet-50 (2,048). {FEATURES}. Digits: {SMALL_TEXT}; source-only and"
+        " AdaBN 16 passes over the source, at least 500 steps",
+        0.03,
+        of_task={f"digits: {column}": SMALL_DIGITS for column in EMBEDDED_DIGITS},
+        legend=f"{_legend(OFFICE_31)}; PACS: {_legend(PACS)}",
+        short_plain=True,
+        general=False,
+    ),
     "normalisation": Protocol(
         "Office-31, PACS and embedded digits",
         {

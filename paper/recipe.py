@@ -8,6 +8,7 @@ from typing import Any
 from paper.analyses.section import Section
 from paper.jobs import Job, Measure, Watch, Workspace
 from paper.pictures import Curves
+from paper.protocols import Protocol
 from paper.results_file import Results
 from paper.rows import Row
 
@@ -26,6 +27,8 @@ class Recipe:
     - `draw` makes the picture where it is not the common one; `curves` draws rows as curves.
     - `columns` are the tasks (None: all of the protocol's), `elsewhere` those on other data, `only` the protocols where
       it can be made at all (empty: all).
+    - `more` names further runs, once the requested ones are there: by the protocol, the rows and the results.
+    - `shares` are the files of other tables that have some of the same runs: they are not trained again.
     - `more_seconds` is about what a run takes beside its training, `trainings` how many trainings a job has, and
       `note` what a reader of the page must know.
     """
@@ -45,6 +48,8 @@ class Recipe:
     curves: Curves | None = None
     elsewhere: dict[str, tuple[str, ...]] = field(default_factory=dict)
     only: tuple[str, ...] = ()
+    more: Callable[[Protocol, list[Row], Results], list[Job]] | None = None
+    shares: tuple[str, ...] = ()
     more_seconds: float = 0.0
     trainings: int = 1
     note: str = ""

@@ -30,6 +30,11 @@ from tsadapt.training.trainer import NotFiniteError
 __all__ = ["reproduce"]
 
 QUICK = "a first look: these numbers mean nothing"
+SHARED = (
+    "hash", "steps", "accuracy", "mean_class_accuracy", "selected", "oracle", "source_accuracy", "proxy_a_distance",
+    "data", "versions",
+)  # fmt: skip
+"""What every table stores of a run."""
 
 
 def reproduce(request: Request, out: Path) -> list[Path]:
@@ -42,7 +47,9 @@ def reproduce(request: Request, out: Path) -> list[Path]:
     stored.header["command"] = plan.command(stored.runs)
     if not request.only_collect:
         _say_quick(plan, folder)
-        _run(plan, stored, folder)
+        _run(plan, plan.jobs, stored, folder)
+        if plan.is_whole and (more := plan.more(stored.runs)):
+            _run(plan, more, stored, folder)
     whole, columns = plan.whole(stored.runs)
     if not request.only_collect:
         stored.explain({job.key: absent(job) for job in whole if job.key not in stored.runs and absent(job)})
@@ -99,9 +106,22 @@ def _table(
     return [markdown_table(table), left_out, selected_table(jobs, results, recipe.rows, columns, protocol.measure)]
 
 
-def _run(plan: Plan, stored: ResultsFile, folder: Path) -> None:
-    """Train what was requested and is missing."""
-    recipe, jobs, side_by_side = plan.recipe, plan.jobs, plan.request.jobs
+def _take_shared(plan: Plan, jobs: list[Job], stored: ResultsFile, folder: Path) -> None:
+    """Enter the runs of the same config that other tables of this folder have."""
+    found: Results = {}
+    for stem in plan.recipe.shares:
+        found |= {run["hash"]: run for run in ResultsFile(folder / f"{stem}.json", {}).runs.values()}
+    taken = [job for job in jobs if not plan.is_current(job, stored.runs) and job.config.hash() in found]
+    for job in taken:
+        stored.add(job.key, {name: value for name, value in found[job.config.hash()].items() if name in SHARED})
+    if taken:
+        stored.save()
+
+
+def _run(plan: Plan, jobs: list[Job], stored: ResultsFile, folder: Path) -> None:
+    """Train what is missing of these."""
+    recipe, side_by_side = plan.recipe, plan.request.jobs
+    _take_shared(plan, jobs, stored, folder)
     _say_absent(jobs)
     left = [job for job in jobs if not absent(job) and not _is_made(plan, job, stored, folder)]
     if not left and not any(map(absent, jobs)):

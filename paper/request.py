@@ -87,7 +87,23 @@ class Plan:
         there = [*(job.column for job in self.jobs), *(parts(key).column for key in results)]
         columns = dict.fromkeys([*self._columns, *(c for c in there if c in self.protocol.tasks)])
         seeds = self._seeds if {*self.request.seeds} <= {*self._seeds} else self.request.seeds
-        return make_jobs(self.protocol, self.recipe.rows, columns, sorted({*seeds})), [*columns]
+        jobs = make_jobs(self.protocol, self.recipe.rows, columns, sorted({*seeds}))
+        keys = {job.key for job in jobs}
+        return [*jobs, *(job for job in self.more(results) if job.key not in keys)], [*columns]
+
+    def more(self, results: Results) -> list[Job]:
+        """Further runs of the whole table, which depend on those that are there."""
+        recipe = self.recipe
+        if recipe.more is None or self.request.quick:
+            return []
+        first = make_jobs(self.protocol, recipe.rows, self._columns, self._seeds)
+        now = {job.key: results[job.key] for job in first if self.is_current(job, results)}
+        return recipe.more(self.protocol, recipe.rows, now)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no part of the table was requested."""
+        return not (self.request.rows or self.request.columns or self.request.seeds)
 
     def current(self, results: Results) -> list[Job]:
         """The jobs of everything stored with the current settings, also of seeds that the table does not have."""
@@ -111,7 +127,7 @@ class Plan:
         words += ["--weights", request.weights] if request.weights is not None else []
         words += ["--quick"] if request.quick else []
         words += ["--steps", str(request.steps)] if request.steps is not None else []
-        seeds = sorted({job.seed for job in whole})
+        seeds = sorted({job.seed for job in whole} - {job.seed for job in self.more(results)})
         words += ["--seeds", *map(str, seeds)] if not {*seeds} <= {*self._seeds} else []
         words += ["--columns", *columns] if not {*columns} <= {*self._columns} else []
         return shlex.join(words)
