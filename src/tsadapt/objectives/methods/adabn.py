@@ -14,4 +14,12 @@ class AdaBN(SourceOnly):
     """
 
     paper = "Li et al., 2016"
+    practice = (
+        "It assumes that the domains differ by the mean and the spread of the network's activations: other light, "
+        "contrast or sensors. It trains nothing on the target, so it cannot learn wrong labels, and it is the "
+        "baseline that a trained method should beat. It hurts when the target has few rows or other class shares "
+        "than the source, because its statistics are then those of these rows and classes. A network without batch "
+        "normalisation has nothing to replace."
+    )
+    cost = "one pass; another over the target at the end"
     target_statistics = True

@@ -24,6 +24,13 @@ class AFN(Method):
     """
 
     paper = "Xu et al., ICCV 2019"
+    practice = (
+        "It assumes that target features are too short rather than in the wrong place: networks give unfamiliar "
+        "input small features, near all class boundaries. It makes features of both domains longer, step by step, "
+        "and never compares the domains, so other class shares do it no harm. It helps with a bottleneck trained "
+        "from scratch and large gaps in feature norm (look at the logged norms). It does nothing about a shift in "
+        "direction, and in a long run with a large step it fights weight decay until predictions are overconfident."
+    )
     terms = ("norm",)
     separate_bn = True
 

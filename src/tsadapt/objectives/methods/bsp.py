@@ -21,6 +21,13 @@ class BSP(CDANE):
     """Batch spectral penalisation on top of CDAN+E: δ (s_{s,1}² + s_{t,1}²), δ = 1e-4."""
 
     paper = "Chen et al., ICML 2019"
+    practice = (
+        "It is CDAN+E that holds down the largest singular value of each batch of features. It assumes that "
+        "adversarial training keeps only the few strongest directions of the features, and that the others tell "
+        "classes apart. It helps where classes are many or alike. It does little where the features are of few "
+        "dimensions, and its weight is absolute: with larger features or batches the same weight presses more."
+    )
+    cost = "one pass; a discriminator on features times classes, the largest singular values"
     terms = ("domain", "spectral")
 
     def losses(self, out: Outputs) -> dict[str, Tensor]:
@@ -33,6 +40,13 @@ class BSPDANN(DANN):
     """Batch spectral penalisation on top of DANN: δ (s_{s,1}² + s_{t,1}²), δ = 2e-4."""
 
     paper = "Chen et al., ICML 2019"
+    practice = (
+        "It is DANN that holds down the largest singular value of each batch of features, so that weaker "
+        "directions, which tell classes apart, survive the adversary. It assumes and needs what DANN does: similar "
+        "class shares in both domains. Its weight is absolute: with larger features or batches the same weight "
+        "presses more."
+    )
+    cost = "one pass; a discriminator, the largest singular values"
     terms = ("domain", "spectral")
 
     def losses(self, out: Outputs) -> dict[str, Tensor]:

@@ -25,6 +25,13 @@ class CDAN(Adversarial):
     """
 
     paper = "Long et al., NeurIPS 2018"
+    practice = (
+        "It is DANN with a discriminator that sees features and predictions together, so that it can compare class "
+        "with class. It assumes that the first predictions on the target are mostly right. It helps where classes "
+        "are several and each has its own shift. It hurts where the source model is poor, since wrong predictions "
+        "then align wrong classes. The discriminator's input grows with classes times features, up to 4,096."
+    )
+    cost = "one pass; a discriminator on features times classes"
 
     r_f: Tensor
     r_g: Tensor
@@ -53,6 +60,12 @@ class CDAN(Adversarial):
 @METHODS.register("cdan+e")
 class CDANE(CDAN):
     """CDAN whose certain samples count more: w = 1 + exp(−H(g)), normalised within each domain."""
+
+    practice = (
+        "It is CDAN whose sure rows count up to twice as much, so that easy rows are aligned first. It assumes that "
+        "sure predictions are right ones. It helps where the first predictions on the target are mixed in quality. "
+        "It hurts where the network is sure and wrong, which a strong shift can bring about."
+    )
 
     entropy_grad: Literal["none", "reversed"] = setting(
         "none", "Keep CDAN+E's weights constant, or pass a reversed gradient through them, as published."

@@ -21,6 +21,13 @@ class CORAL(Method):
     """
 
     paper = "Sun & Saenko, ECCV Workshops 2016"
+    practice = (
+        "It assumes that the shift is one of spread and correlation: it matches covariances and leaves means alone. "
+        "It helps with changes of contrast, noise or sensor that act on all classes alike. It does little where the "
+        "domains differ by their means, and next to nothing at its default weight if the features are many and "
+        "small; raise the weight then. A very large weight shrinks all features."
+    )
+    cost = "one pass; the covariances of the features"
     terms = ("coral",)
 
     def __init__(self, context: Context, **settings: Any) -> None:

@@ -48,6 +48,13 @@ class DAN(KernelMeans):
     """
 
     paper = "Long et al., ICML 2015"
+    practice = (
+        "It assumes that the features of both domains can have one distribution without mixing classes. It compares "
+        "the two batches by kernel means and needs no further network, so it is stable and cheap, and a good first "
+        "choice for small shifts and small data. It hurts when the classes have other shares in the target: then "
+        "equal features are wrong features. Batches of a few rows give noisy estimates."
+    )
+    cost = "one pass; distances of all pairs in the batch"
     terms = ("mmd",)
     separate_bn = True
 

@@ -72,6 +72,14 @@ class DANN(Adversarial):
     """
 
     paper = "Ganin et al., JMLR 2016"
+    practice = (
+        "It makes the features such that a discriminator cannot tell the domains. It assumes that this can be done "
+        "without mixing classes, and that the classes have similar shares in both domains. It helps with shifts "
+        "that touch all rows alike. It hurts when the target's classes are uneven: equal features of unequal class "
+        "shares must put some rows into wrong classes. Nothing ties a target class to the same class of the source. "
+        "`discriminator_accuracy` near 1 throughout says that it does not align."
+    )
+    cost = "one pass; a discriminator"
     separate_bn = True
 
     def mapped(self, out: Outputs) -> Tensor:

@@ -20,6 +20,14 @@ class JADA(DANN):
     """
 
     paper = "Li et al., ACM MM 2019"
+    practice = (
+        "It joins DANN to two classifiers that disagree where target rows lie near a boundary, and moves those rows "
+        "to where they agree. It assumes that the source is learned well and that a region where two classifiers "
+        "disagree is one that the source does not support. It helps where DANN aligns the domains and leaves rows "
+        "between classes. It hurts, like DANN, with uneven classes in the target, and the disagreement, a mean over "
+        "the classes, weakens with their number: raise it with `--term-weight disagreement=…`."
+    )
+    cost = "one pass; a discriminator and two heads"
     terms = ("domain", "disagreement")
     heads = 2
 

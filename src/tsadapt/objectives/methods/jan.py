@@ -21,6 +21,13 @@ class JAN(KernelMeans):
     """
 
     paper = "Long et al., ICML 2017"
+    practice = (
+        "It assumes that features and predictions together can have one distribution in both domains, so it holds a "
+        "class of the source near what is predicted as that class in the target. It helps where DAN mixes classes. "
+        "It hurts when the first predictions on the target are mostly wrong, since it then holds on to them, and "
+        "under other class shares like DAN."
+    )
+    cost = "one pass; distances of all pairs in the batch"
     terms = ("joint_mmd",)
 
     def losses(self, out: Outputs) -> dict[str, Tensor]:

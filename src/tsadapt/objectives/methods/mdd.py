@@ -28,6 +28,14 @@ class MDD(Reversing):
     """
 
     paper = "Zhang et al., ICML 2019"
+    practice = (
+        "It assumes that the classifier does well on the source and that one set of features can serve both "
+        "domains. A second classifier looks for places in the target where one could predict otherwise, and the "
+        "features close them. It helps where the source is learned well and training is long enough for the second "
+        "classifier to learn. It hurts when the first predictions on the target are bad, since it makes the second "
+        "classifier confirm them. The published γ are 2 and 4."
+    )
+    cost = "one pass; a second classifier"
     terms = ("disparity",)
 
     margin_factor: float = setting(4.0, "Weight of the source in MDD's disparity (γ).", above=0)

@@ -21,6 +21,14 @@ class NWD(Reversing):
     """
 
     paper = "Chen et al., CVPR 2022"
+    practice = (
+        "It assumes that a classifier that is sure and varied on the source and not on the target betrays the "
+        "shift. The classifier is its own critic, so there is no discriminator to tune. It helps with balanced "
+        "classes and batches of several rows per class. It hurts when the classes of the target are uneven, since "
+        "it asks for as much variety there as on the source, and batches with far fewer rows than classes tell it "
+        "little."
+    )
+    cost = "one pass; singular values of a batch's predictions"
     terms = ("nuclear",)
 
     def losses(self, out: Outputs) -> dict[str, Tensor]:
