@@ -140,17 +140,18 @@ def test_every_term_moves_some_parameter(base, objective):
             assert not same(with_all, tensors(run)), off
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("term", ["tsa", "sampled"])
 @pytest.mark.parametrize("name", NAMES)
-def test_without_strength_and_mi_tsa_is_the_base_method(base, name, term):
+def test_without_strength_and_mi_tsa_is_the_base_method(base, name, term, smoothing):
     """λ0 = 0 and β = 0: bit for bit, against a run that forwards the target too."""
-    plain = changed(base, method=name, mi=True, beta=0.0)
+    plain = changed(base, method=name, mi=True, beta=0.0, label_smoothing=smoothing)
     ends = [
         tensors(training(config, steps=5), method_only=True)
-        for config in (plain, changed(plain, source_term=term, lambda0=0.0))
+        for config in (plain, changed(plain, source_term=term, lambda0=0.0, label_smoothing=smoothing))
     ]
     assert same(*ends)
-    if METHODS[name].needs_target:  # β = 0 adds nothing to a method that forwards the target anyway
+    if METHODS[name].needs_target and not smoothing:  # β = 0 adds nothing to a method that forwards the target anyway
         assert same(tensors(training(changed(base, method=name), steps=5), method_only=True), ends[0])
 
 

@@ -40,3 +40,18 @@ def transferable_cross_entropy(
     logits: Tensor, labels: Tensor, weight: Tensor, shift: Tensor, covariance: Tensor, strength: float
 ) -> Tensor:
     return F.cross_entropy(transferable_logits(logits, labels, weight, shift, covariance, strength), labels)
+
+
+def smoothed_bound(
+    logits: Tensor, labels: Tensor, weight: Tensor, shift: Tensor, covariance: Tensor, strength: float, epsilon: float
+) -> Tensor:
+    """Σ_k q_k (bound of E log Σ_c exp z_c − E z_k), each class k as the target in turn, row by row."""
+    rows = []
+    for i, y in enumerate(labels.tolist()):
+        means = torch.stack([z + strength * (w @ shift[y]) for z, w in zip(logits[i], weight, strict=True)])
+        spread = torch.stack([0.5 * strength * ((w - weight[y]) @ covariance[y] @ (w - weight[y])) for w in weight])
+        # log Σ_c exp z_c = z_y + log Σ_c exp(z_c − z_y), and E exp of a Gaussian is exp(mean + variance/2).
+        log_sum = means[y] + sum(torch.exp(m - means[y] + s) for m, s in zip(means, spread, strict=True)).log()
+        q = [epsilon / len(weight) + (1 - epsilon) * (k == y) for k in range(len(weight))]
+        rows.append(sum(share * (log_sum - m) for share, m in zip(q, means, strict=True)))
+    return torch.stack(rows).mean()

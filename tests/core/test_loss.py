@@ -51,6 +51,17 @@ def test_zero_lambda_and_beta_is_cross_entropy(head):
     assert torch.equal(sum(terms.values()), F.cross_entropy(head(f_s), y_s))
 
 
+def test_smoothed_labels(head):
+    plain, smoothed = (TSALoss(3, 6, 20, 20, label_smoothing=e) for e in (0.0, 0.2))
+    f_s, y_s, i_s, f_t, i_t = batch(3)
+    losses = [loss(head, f_s, y_s, i_s, f_t, i_t, 1.0)["tsa"] for loss in (plain, smoothed)]
+    assert losses[0] != losses[1]
+    expected = transferable_cross_entropy(
+        head(f_s), y_s, head.weight, smoothed.source, smoothed.target, 0.25, label_smoothing=0.2
+    )
+    assert torch.equal(losses[1], expected)
+
+
 def test_evaluation_mode_writes_nothing(head):
     tsa = TSALoss(3, 6, 20, 20).eval()
     tsa(head, *batch(4), progress=0.5)

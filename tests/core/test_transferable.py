@@ -159,6 +159,108 @@ def test_bounds_the_expected_loss_and_the_gap_closes():
     assert abs(gaps[2]) < 0.02
 
 
+def test_smoothed_value_by_hand():
+    """Z = (0, 0.75), of which 0.05 is variance: log(1 + e^0.75) − 0.1·(0.75 − 0.05) for ε = 0.2 and two classes."""
+    weight, f = torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([[0.5, 0.0]])
+    two = torch.tensor([2, 2])
+    source = ClassMoments(two, torch.zeros(2, 2), torch.zeros(2, 2, 2))
+    target = ClassMoments(two, torch.tensor([[0.4, 0.0]]).expand(2, 2), 0.2 * torch.eye(2).expand(2, 2, 2))
+    loss = transferable_cross_entropy(f @ weight.T, torch.tensor([0]), weight, source, target, 0.5, label_smoothing=0.2)
+    assert loss.item() == pytest.approx(math.log(1 + math.exp(0.75)) - 0.1 * 0.7, abs=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("b", "classes"), SIZES)
+@given(seed=st.integers(0, 1000), strength=strengths, epsilon=st.floats(0.0, 1.0))
+@settings(max_examples=6, deadline=None)
+def test_smoothed_it_equals_the_formula(form, b, classes, seed, strength, epsilon):
+    p = problem(seed, b=b, classes=classes)
+    expected = naive.smoothed_bound(p.logits, p.y, p.weight, p.shift, p.moments_t.covariance, strength, epsilon)
+    arguments = (p.logits, p.y, p.weight, *p.statistics(form), strength)
+    close(transferable_cross_entropy(*arguments, label_smoothing=epsilon), expected, rtol=1e-9, atol=1e-9)
+    each = transferable_cross_entropy(*arguments, label_smoothing=epsilon, reduction="none")
+    close(each.mean(), expected, rtol=1e-9, atol=1e-9)
+    close(
+        transferable_cross_entropy(*arguments, label_smoothing=epsilon, reduction="sum"),
+        b * expected,
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+def test_smoothed_switches_and_classes_that_are_skipped():
+    p = problem(5, b=9)
+    p.y = torch.arange(9) % 4
+    p.labels_t = p.labels_t.clamp_min(1)  # class 0 has no target rows: plain, smoothed cross-entropy
+    shift, covariance = p.shift, p.moments_t.covariance.clone()
+    shift[0], covariance[0] = 0, 0
+    arguments = (p.logits, p.y, p.weight, *p.statistics("projection"), 0.5)
+
+    def naively(shift, covariance):
+        return naive.smoothed_bound(p.logits, p.y, p.weight, shift, covariance, 0.5, 0.1)
+
+    close(transferable_cross_entropy(*arguments, label_smoothing=0.1), naively(shift, covariance))
+    still = torch.zeros_like(covariance)
+    close(transferable_cross_entropy(*arguments, label_smoothing=0.1, covariance="none"), naively(shift, still))
+    close(
+        transferable_cross_entropy(*arguments, label_smoothing=0.1, mean_shift=False, covariance="source"),
+        naively(torch.zeros_like(shift), p.moments_s.covariance),
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_smoothed_it_bounds_the_expected_loss_and_the_gap_closes(epsilon):
+    p = problem(11)
+    gaps = []
+    for strength in (1.0, 0.1, 0.001):
+        arguments = (p.moments_s, p.moments_t, strength)
+        bound = transferable_cross_entropy(p.logits, p.y, p.weight, *arguments, label_smoothing=epsilon)
+        g = torch.Generator().manual_seed(0)
+        drawn = sampled_cross_entropy(
+            p.f, p.y, p.weight, p.bias, *arguments, samples=20_000, generator=g, label_smoothing=epsilon
+        )
+        gaps.append((bound - drawn).item())
+    assert gaps[0] > 10 * gaps[1] > 0
+    assert gaps[1] > 10 * gaps[2]
+    assert abs(gaps[2]) < 0.02
+
+
+def test_the_smoothed_cross_entropy_of_the_augmented_logits_alone_is_no_bound():
+    """Where y is certain, E log Σ exp z = E z_y: the bound is reached, and CE_ε(Z) lies below the expectation."""
+    p = problem(11)
+    certain = p.logits + 1000 * F.one_hot(p.y, p.classes)
+    arguments = (p.moments_s, p.moments_t, 0.1)
+    drawn = sampled_cross_entropy(
+        p.f, p.y, p.weight, p.bias, *arguments, samples=100_000, generator=torch.Generator().manual_seed(0),
+        logits=certain, label_smoothing=0.1,
+    )  # fmt: skip
+    bound = transferable_cross_entropy(certain, p.y, p.weight, *arguments, label_smoothing=0.1)
+    close(bound, drawn, rtol=0, atol=1e-3)
+    z = transferable_logits(certain, p.y, p.weight, *arguments)
+    assert F.cross_entropy(z, p.y, label_smoothing=0.1) < drawn - 0.01
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("b", "classes"), SIZES)
+def test_smoothed_gradcheck(form, b, classes):
+    p = problem(1, b=b, classes=classes, dim=3, rows=20)
+    source, target = p.statistics(form)
+    assert torch.autograd.gradcheck(
+        lambda f, w: transferable_cross_entropy(f @ w.T, p.y, w, source, target, 0.7, label_smoothing=0.2),
+        (p.f.clone().requires_grad_(), p.weight.clone().requires_grad_()),
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("scale", [1e4, -1e4])
+def test_smoothed_extreme_logits(form, scale):
+    p = problem(8, dtype=torch.float32)
+    weight, f = (p.weight * scale).requires_grad_(), p.f.clone().requires_grad_()
+    loss = transferable_cross_entropy(f @ weight.T, p.y, weight, *p.statistics(form), 0.25, label_smoothing=0.1)
+    assert loss.isfinite()
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(loss, (f, weight)))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_statistics_are_constants(form):
     p = problem(4)
@@ -311,6 +413,7 @@ def test_non_contiguous_input():
         ({"target": None}, "target is None, but mean_shift=True needs it"),
         ({"policy": "ignore"}, "policy is 'ignore', expected 'skip', 'official' or 'global'"),
         ({"covariance": "both"}, "covariance is 'both'"),
+        ({"label_smoothing": 1.5}, "label_smoothing is 1.5, expected a number from 0 to 1"),
     ],
 )
 def test_wrong_input_is_named(change, message):

@@ -36,7 +36,7 @@ class TSALoss(nn.Module):
     the head's logits. The terms are ready to be summed: "tsa" is L_∞ at λ = λ0·progress, "mi" is β L_MI.
 
     The memories are buffers and belong into your checkpoint. They are written in training mode only. `storage` is the
-    dtype of the rows kept (float16 halves the memory). The remaining arguments are those of `transferable_logits`.
+    dtype of the rows kept (float16 halves the memory). The remaining arguments are those of `transferable_cross_entropy`.
 
     >>> import torch
     >>> head, tsa = torch.nn.Linear(16, 5), TSALoss(classes=5, dim=16, n_source=100, n_target=80)
@@ -61,13 +61,14 @@ class TSALoss(nn.Module):
         covariance: Covariance = "target",
         policy: Policy = "skip",
         min_count: int = 1,
+        label_smoothing: float = 0.0,
         storage: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
         if lambda0 < 0 or beta < 0:
             raise ValueError(f"lambda0 is {lambda0} and beta is {beta}, expected zero or more.")
-        self.lambda0, self.beta = lambda0, beta
+        self.lambda0, self.beta, self.label_smoothing = lambda0, beta, label_smoothing
         self.mean_shift, self.covariance, self.policy, self.min_count = mean_shift, covariance, policy, min_count
 
         def memory(size: int, spreads: bool) -> FeatureMemory:
@@ -102,5 +103,6 @@ class TSALoss(nn.Module):
             covariance=self.covariance,
             policy=self.policy,
             min_count=self.min_count,
+            label_smoothing=self.label_smoothing,
         )
         return {"tsa": tsa, "mi": self.beta * mutual_information_loss(logits_t)}

@@ -34,6 +34,7 @@ def sampled_cross_entropy(
     policy: Policy = "skip",
     min_count: int = 1,
     logits: Tensor | None = None,
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """L_M, the cross-entropy over M drawn copies of each feature.
 
@@ -45,6 +46,7 @@ def sampled_cross_entropy(
     gradient reaches `features`, `weight` and `bias`. Draws come from the generator on its own device, so that they are
     the same wherever the features are. Switches, `policy` and `min_count` as in `transferable_logits`. `logits` (B, C)
     are those that the network gave for the features, where dropout stands between the two; copies move them.
+    `label_smoothing` is that of the cross-entropy.
 
     >>> import torch
     >>> from tsadapt.core import ClassMoments
@@ -76,7 +78,7 @@ def sampled_cross_entropy(
             logits = F.linear(features.to(dtype), w, None if bias is None else bias.to(dtype))
         logits = logits.to(dtype)
         if strength == 0:  # all copies are the feature itself
-            return F.cross_entropy(logits, labels)
+            return F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
         classes, place = torch.unique(labels, return_inverse=True)
         means_s, means_t = source.class_means(classes), target.class_means(classes)
         enough = enough_rows([means_s[0], means_t[0]], policy, min_count, w.device)
@@ -100,4 +102,4 @@ def sampled_cross_entropy(
             order.append(mine)
         drawn = torch.cat(each)  # (B, M, C), by class
         y = labels.index_select(0, torch.cat(order)).to(torch.int64)
-        return F.cross_entropy(drawn.flatten(0, 1), y.repeat_interleave(samples))
+        return F.cross_entropy(drawn.flatten(0, 1), y.repeat_interleave(samples), label_smoothing=label_smoothing)

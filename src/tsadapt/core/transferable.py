@@ -70,34 +70,9 @@ def transferable_logits(
     >>> transferable_logits(f @ W.T, torch.tensor([0]), W, source, target, strength=0.5)
     tensor([[0.0000, 0.7500]])
     """
-    b, c = _check(logits, labels, weight)
-    used = _used(source, target, mean_shift, covariance, policy, weight)
-    dtype = computing_dtype(logits, weight)
-    logits = logits.to(dtype)
-    if strength == 0 or b == 0 or not used:
-        return logits
-    with full_precision(logits):
-        w = weight.to(dtype)
-        # With at least as many samples as classes most classes are present: finding out which costs more than it saves.
-        classes, place = (None, labels) if b >= c else torch.unique(labels, return_inverse=True)
-        means = {domain: statistics.class_means(classes) for domain, statistics in used.items()}
-        enough = enough_rows([count for count, _ in means.values()], policy, min_count, w.device)
-        offsets = None
-        if mean_shift:
-            shift = mean_shifts(used["source"], used["target"], means["source"], means["target"], enough, policy)
-            along = (strength * shift).to(w) @ w.T  # (P, C)
-            offsets = along - (along.diagonal()[:, None] if classes is None else along.gather(1, classes[:, None]))
-        if covariance != "none":
-            variances = used[covariance].variances_along(w, classes, means[covariance])
-            if enough is not None and policy == "global":
-                pooled = quadratic_forms(w, classes, used[covariance].pooled().covariance)
-                variances = torch.where(enough[:, None], variances, pooled)
-            half = 0.5 * strength
-            offsets = half * variances if offsets is None else offsets.add(variances, alpha=half)
-        assert offsets is not None
-        if enough is not None and policy == "skip":
-            offsets = torch.where(enough[:, None], offsets, 0.0)
-        return logits + offsets.index_select(0, place)
+    return _augmented(
+        logits, labels, weight, source, target, strength, mean_shift, covariance, policy, min_count, wants_spread=False
+    )[0]
 
 
 def transferable_cross_entropy(
@@ -113,12 +88,22 @@ def transferable_cross_entropy(
     covariance: Covariance = "target",
     policy: Policy = "skip",
     min_count: int = 1,
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """L_∞, an upper bound of the expected cross-entropy over N(f + λΔμ^y, λΣ_t^y).
 
         L_∞ = −(1/B) Σ_i log softmax(Z_i)[y_i],    Z as in `transferable_logits`
 
     Shapes, arguments and gradient as there; `reduction` as in `torch.nn.functional.cross_entropy`.
+
+    `label_smoothing` ε spreads a part of each label over all classes: q_k = (1 − ε)·1[k = y] + ε/C. The expectation of
+    that cross-entropy is E log Σ_c exp z̃_c − Σ_k q_k E z̃_k. Its first term is bounded as before, relative to y; the
+    others are linear in the copy, so that they are exact and have no variance in them:
+
+        L_∞^ε = (1/B) Σ_i [ log Σ_c exp(Z_i^c) − Σ_k q_k (Z_i^k − ½ λ σ_i^k) ],    σ_i^k = (w_k − w_y)ᵀ Σ_t^y (w_k − w_y)
+              = (1/B) Σ_i [ CE_ε(Z_i, y_i) + (ε/C) Σ_k ½ λ σ_i^k ]
+
+    CE_ε(Z, y) alone would be smaller, and no bound.
 
     >>> import torch
     >>> from tsadapt.core import FeatureMemory
@@ -129,19 +114,63 @@ def transferable_cross_entropy(
     >>> loss = transferable_cross_entropy(head(f), y, head.weight, source, target, strength=0.25)
     >>> loss.backward()
     """
-    z = transferable_logits(
-        logits,
-        labels,
-        weight,
-        source,
-        target,
-        strength,
-        mean_shift=mean_shift,
-        covariance=covariance,
-        policy=policy,
-        min_count=min_count,
-    )
-    return F.cross_entropy(z, labels.to(torch.int64), reduction=reduction)
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing is {label_smoothing}, expected a number from 0 to 1.")
+    z, spread = _augmented(
+        logits, labels, weight, source, target, strength, mean_shift, covariance, policy, min_count,
+        wants_spread=label_smoothing > 0,
+    )  # fmt: skip
+    loss = F.cross_entropy(z, labels.to(torch.int64), reduction=reduction, label_smoothing=label_smoothing)
+    if spread is None:
+        return loss
+    linear = label_smoothing * spread.mean(1)
+    return loss + (linear if reduction == "none" else linear.mean() if reduction == "mean" else linear.sum())
+
+
+def _augmented(
+    logits: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    source: ClassStatistics | None,
+    target: ClassStatistics | None,
+    strength: float,
+    mean_shift: bool,
+    covariance: Covariance,
+    policy: Policy,
+    min_count: int,
+    wants_spread: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Z (B, C) and, where wanted, the part ½λ(w_c − w_y)ᵀΣ^y(w_c − w_y) of it (B, C)."""
+    b, c = _check(logits, labels, weight)
+    used = _used(source, target, mean_shift, covariance, policy, weight)
+    dtype = computing_dtype(logits, weight)
+    logits = logits.to(dtype)
+    if strength == 0 or b == 0 or not used:
+        return logits, None
+    with full_precision(logits):
+        w = weight.to(dtype)
+        # With at least as many samples as classes most classes are present: finding out which costs more than it saves.
+        classes, place = (None, labels) if b >= c else torch.unique(labels, return_inverse=True)
+        means = {domain: statistics.class_means(classes) for domain, statistics in used.items()}
+        enough = enough_rows([count for count, _ in means.values()], policy, min_count, w.device)
+        offsets, spread = None, None
+        if mean_shift:
+            shift = mean_shifts(used["source"], used["target"], means["source"], means["target"], enough, policy)
+            along = (strength * shift).to(w) @ w.T  # (P, C)
+            offsets = along - (along.diagonal()[:, None] if classes is None else along.gather(1, classes[:, None]))
+        if covariance != "none":
+            variances = used[covariance].variances_along(w, classes, means[covariance])
+            if enough is not None and policy == "global":
+                pooled = quadratic_forms(w, classes, used[covariance].pooled().covariance)
+                variances = torch.where(enough[:, None], variances, pooled)
+            half = 0.5 * strength
+            offsets = half * variances if offsets is None else offsets.add(variances, alpha=half)
+            spread = half * variances if wants_spread else None
+        assert offsets is not None
+        if enough is not None and policy == "skip":
+            offsets = torch.where(enough[:, None], offsets, 0.0)
+            spread = None if spread is None else torch.where(enough[:, None], spread, 0.0)
+        return logits + offsets.index_select(0, place), None if spread is None else spread.index_select(0, place)
 
 
 def enough_rows(counts: list[Tensor], policy: Policy, min_count: int, device: torch.device) -> Tensor | None:

@@ -4,19 +4,30 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tsadapt.objectives.base import SOURCE_TERMS, Head, Outputs, SourceTerm
+from tsadapt.settings import setting
 
-__all__ = ["CrossEntropy"]
+__all__ = ["CrossEntropy", "Smoothing"]
+
+
+class Smoothing(SourceTerm):
+    """A source term whose labels can be smoothed."""
+
+    label_smoothing: float = setting(
+        0.0, "Share of each source label that is spread over all classes (0.1 is usual).", at_least=0, at_most=1
+    )
 
 
 @SOURCE_TERMS.register("ce")
-class CrossEntropy(SourceTerm):
+class CrossEntropy(Smoothing):
     """Cross-entropy."""
 
     practice = (
         "It learns the source as it is and assumes nothing of the target. With a method or a target term beside it "
-        "it is what most published methods train on; alone it is the baseline that others must beat."
+        "it is what most published methods train on; alone it is the baseline that others must beat. "
+        "`--label-smoothing 0.1` keeps the network from being certain of source rows alone, which leaves room for "
+        "target terms; probabilities become less certain."
     )
 
     def of_head(self, i: int, head: Head, out: Outputs) -> Tensor:
         """Cross-entropy of the source logits, in float32."""
-        return F.cross_entropy(head.source.logits.float(), out.labels())
+        return F.cross_entropy(head.source.logits.float(), out.labels(), label_smoothing=self.label_smoothing)

@@ -30,4 +30,5 @@ class ISDA(SemanticAugmentation):
         return transferable_cross_entropy(
             head.source.logits, out.labels(), head.weight, out.statistics("source", self.estimator, i), None,
             self.strength(out), mean_shift=False, covariance="source", policy=self.policy, min_count=self.min_count,
+            label_smoothing=self.label_smoothing,
         )  # fmt: skip

@@ -28,5 +28,5 @@ class Sampled(TSA):
         return sampled_cross_entropy(
             head.source.features, out.labels(), head.weight, head.bias, *self.both(i, out), self.strength(out),
             self.samples, out.generator(), mean_shift=self.mean_shift, covariance=self.covariance, policy=self.policy,
-            min_count=self.min_count, logits=head.source.logits,
+            min_count=self.min_count, logits=head.source.logits, label_smoothing=self.label_smoothing,
         )  # fmt: skip

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from tsadapt.core import IterativeMoments, augmentation_strength, transferable_cross_entropy
-from tsadapt.objectives.base import SOURCE_TERMS, ClassStatistics, Head, Outputs, SourceTerm, StatisticsRequest
+from tsadapt.objectives.base import SOURCE_TERMS, ClassStatistics, Head, Outputs, StatisticsRequest
+from tsadapt.objectives.source_terms.ce import Smoothing
 from tsadapt.settings import setting
 
 __all__ = ["TSA", "SemanticAugmentation"]
@@ -20,7 +21,7 @@ MOST_CLASSES = 1000
 """Classes up to which the terms of all of them are logged: a table of C × C."""
 
 
-class SemanticAugmentation(SourceTerm):
+class SemanticAugmentation(Smoothing):
     """What TSA, ISDA and the sampled form have in common: λ = λ0·t/T, and where class statistics come from."""
 
     linear = True
@@ -82,6 +83,7 @@ class TSA(SemanticAugmentation):
         return transferable_cross_entropy(
             head.source.logits, out.labels(), head.weight, *self.both(i, out), self.strength(out),
             mean_shift=self.mean_shift, covariance=self.covariance, policy=self.policy, min_count=self.min_count,
+            label_smoothing=self.label_smoothing,
         )  # fmt: skip
 
     @torch.no_grad()
