@@ -211,8 +211,15 @@ RUN_SETTINGS: dict[str, Setting] = {
 SHORTHANDS = {
     "tsa": Setting("tsa", bool, False, "Short for --source-term tsa --target-term mi."),
     "mi": Setting("mi", bool, False, "Short for --target-term mi."),
+    "preset": Setting(
+        "preset",
+        str | None,
+        None,
+        "Settings that were tried together (tsadapt list presets); flags take precedence.",
+        metavar="NAME",
+    ),
 }
-"""Settings that stand for terms."""
+"""Settings that stand for others."""
 
 NOT_RESULT = tuple(name for name, one in RUN_SETTINGS.items() if not one.result)
 

@@ -19,7 +19,7 @@ VERBS = {
     "select": "choose among trained RUNs without target labels",
     "features": "embeddings of images by a backbone, for any other use",
     "augmented": "what the augmented features of a RUN look like: the nearest real images",
-    "list": "available methods, source and target terms, networks, datasets, backbones, validators",
+    "list": "available methods, source and target terms, networks, presets, datasets, backbones, validators",
     "reproduce": "moved to the repository: python -m paper NAME",
 }
 

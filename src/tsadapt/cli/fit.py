@@ -30,7 +30,8 @@ def objective_options() -> list[tuple[str, Any, Any]]:
 
     set_text = "Set one term only, where several share a setting's name; may be repeated."
     return [
-        *((name, Annotated[bool, described(one.help)], False) for name, one in SHORTHANDS.items()),
+        *((name, Annotated[bool, described(one.help)], False) for name, one in SHORTHANDS.items() if one.kind is bool),
+        ("preset", Annotated[MaybeText, described(SHORTHANDS["preset"].help, "NAME")], None),
         ("no_mi", Annotated[bool, described("With --tsa, leave out mutual information.")], False),
         ("set", Annotated[Texts, described(set_text, "TERM.NAME=VALUE")], ()),
     ]
@@ -86,6 +87,7 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
                 raise UserError(f"--set is {text!r}, expected TERM.NAME=VALUE, such as tsa.lambda0=0.5.")
             term, _, setting = name.strip().rpartition(".")
             found[f"{term}.{setting.replace('-', '_')}"] = value
+        found |= {"preset": objective.preset} if objective.preset is not None else {}
         found |= {"tsa": True} if objective.tsa else {}
         return found | ({"mi": True} if objective.mi else {"mi": False} if objective.no_mi else {})
 

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -10,17 +10,19 @@ from tsadapt.cli.options import Text
 from tsadapt.errors import UserError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tsadapt.report.terms import Facts
 
 __all__ = ["List"]
 
 
-Kind = Literal["methods", "source-terms", "target-terms", "networks", "datasets", "backbones", "validators"]
+Kind = Literal["methods", "source-terms", "target-terms", "networks", "presets", "datasets", "backbones", "validators"]
 
 
 @dataclass(frozen=True)
 class List:
-    """List the available methods, source terms, target terms, networks, datasets, backbones or validators.
+    """List the available methods, source terms, target terms, networks, presets, datasets, backbones or validators.
 
     Example: tsadapt list backbones resnet
     """
@@ -55,6 +57,12 @@ def _lines(kind: str) -> list[str]:
         from tsadapt.models.encoders import BACKBONES
 
         return [*BACKBONES, *backbone_names()]
+    if kind == "presets":
+        from tsadapt.presets import PRESETS
+
+        return [
+            f"{name}: {preset.what} {_flags(preset.settings)} {preset.measured}" for name, preset in PRESETS.items()
+        ]
     if kind == "validators":
         from tsadapt.selection.select import validator_lines
 
@@ -62,6 +70,12 @@ def _lines(kind: str) -> list[str]:
     from tsadapt.models.networks import NETWORKS
 
     return [f"{name}: {NETWORKS[name].summary}" for name in NETWORKS]
+
+
+def _flags(settings: "Mapping[str, Any]") -> str:
+    """Settings in the spelling of a config."""
+    values = {k: ", ".join(v) if isinstance(v, tuple) else v for k, v in settings.items()}
+    return f"[{', '.join(f'{name} = {value}' for name, value in values.items())}]"
 
 
 def _print_stages(kind: str, name: str) -> int:

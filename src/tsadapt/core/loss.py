@@ -36,7 +36,7 @@ class TSALoss(nn.Module):
     the head's logits. The terms are ready to be summed: "tsa" is L_∞ at λ = λ0·progress, "mi" is β L_MI.
 
     The memories are buffers and belong into your checkpoint. They are written in training mode only. `storage` is the
-    dtype of the rows kept (float16 halves the memory). The remaining arguments are those of `transferable_cross_entropy`.
+    dtype of the rows kept (float16 halves the memory). All other arguments are those of `transferable_cross_entropy`.
 
     >>> import torch
     >>> head, tsa = torch.nn.Linear(16, 5), TSALoss(classes=5, dim=16, n_source=100, n_target=80)

@@ -25,6 +25,7 @@ from tsadapt.objectives.base import (
     Term,
 )
 from tsadapt.objectives.statistics import SharedStatistics
+from tsadapt.presets import preset_named
 from tsadapt.settings import Setting
 
 __all__ = [
@@ -127,12 +128,15 @@ def with_settings(config: RunConfig, tell: Callable[[str], object] | None = None
     """The config with other settings: its own fields, and those of its terms by their plain names.
 
     A plain name (lambda0) is set in every term of the run that has it, "TERM.NAME" in that term alone. `tsa` and `mi`
-    are short for the terms they name. A setting that only terms outside the run have is dropped; `tell` hears of it.
+    are short for the terms they name, and `preset` for several settings, which all others override. A setting that only
+    terms outside the run have is dropped; `tell` hears of it.
 
     >>> config = with_settings(RunConfig("a", "b"), tsa=True, lambda0=0.5, seed=1)
     >>> config.source_term, config.target_terms, config.settings, config.seed
     ('tsa', ('mi',), {'tsa': {'lambda0': 0.5}}, 1)
     """
+    if (preset := given.pop("preset", None)) is not None:
+        given = {**preset_named(preset).settings, **{name: value for name, value in given.items() if value is not None}}
     names = {field.name for field in fields(RunConfig)}
     own = {name: value for name, value in given.items() if name in names}
     own |= _shorthands(config, own, given.get("tsa"), given.get("mi"))

@@ -1,0 +1,43 @@
+"""Presets: settings that were tried together, under one name. Imports nothing heavy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from tsadapt.errors import UserError, unknown
+
+__all__ = ["PRESETS", "Preset", "preset_named"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings by their names, in a sentence what they are, and what was measured of them."""
+
+    settings: Mapping[str, Any]
+    what: str
+    measured: str
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        "paper": Preset(
+            {"source_term": "tsa", "target_terms": ("mi",)},
+            "TSA as published: the augmentation with λ0 = 0.25, and mutual information with β = 0.1.",
+            "On ResNet-50 features of Office-31 as good as mutual information alone (python -m paper table2).",
+        ),
+        "strong": Preset(
+            {"target_terms": ("mi",), "beta": 0.5, "warmup": 0.05, "marginal": "memory", "label_smoothing": 0.1},
+            "Mutual information over the whole target, β = 0.5 after a twentieth of the steps, and smoothed labels.",
+            "Provisional: from a first study on PACS features and the embedded digits.",
+        ),
+    }
+)
+"""By name. `paper` is what --tsa stands for."""
+
+
+def preset_named(name: str) -> Preset:
+    """A preset, or a UserError that names the nearest."""
+    if name not in PRESETS:
+        raise UserError(unknown("preset", name, PRESETS))
+    return PRESETS[name]
