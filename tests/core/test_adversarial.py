@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from tsadapt.core import (
     certainty_weights,
     domain_loss,
+    inverted_domain_loss,
     largest_singular_energy,
     multilinear_map,
     randomized_map,
@@ -140,3 +141,23 @@ def test_singular_energy_in_limiting_cases():
     assert largest_singular_energy(normal(4, 6).bfloat16()).dtype == torch.float32
     with pytest.raises(ValueError, match="k is 0"):
         largest_singular_energy(f, 0)
+
+
+def test_inverted_labels_by_hand_and_naively():
+    assert inverted_domain_loss(torch.zeros(3)).item() == pytest.approx(math.log(2))
+    d = normal(6)
+    naive = -sum(math.log(1 / (1 + math.exp(-v))) for v in d.tolist()) / 6
+    torch.testing.assert_close(inverted_domain_loss(d).item(), naive)
+    torch.testing.assert_close(inverted_domain_loss(d), inverted_domain_loss(d.flip(0)))
+    torch.testing.assert_close(inverted_domain_loss(d), inverted_domain_loss(-d) - d.mean())
+    assert torch.autograd.gradcheck(inverted_domain_loss, d.requires_grad_())
+    assert inverted_domain_loss(torch.tensor([-1e4, 1e4])).item() == 5000
+
+
+def test_inverted_labels_pull_where_a_reversed_gradient_no_longer_does():
+    """The discriminator is sure that the row is from the target."""
+    d = torch.tensor([-20.0], requires_grad=True)
+    (inverted,) = torch.autograd.grad(inverted_domain_loss(d), d)
+    (turned,) = torch.autograd.grad(-F.softplus(d).mean(), d)
+    assert inverted.item() == pytest.approx(-1)
+    assert turned.item() == pytest.approx(0, abs=1e-8)

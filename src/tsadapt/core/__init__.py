@@ -1,6 +1,12 @@
 """TSA's mathematics: functions of tensors, and memories with buffers. Knows no device, file or configuration."""
 
-from tsadapt.core.adversarial import certainty_weights, domain_loss, multilinear_map, randomized_map
+from tsadapt.core.adversarial import (
+    certainty_weights,
+    domain_loss,
+    inverted_domain_loss,
+    multilinear_map,
+    randomized_map,
+)
 from tsadapt.core.confusion import class_confusion_loss
 from tsadapt.core.discrepancy import covariance_distance, joint_mmd, multi_kernel_mmd
 from tsadapt.core.information import PredictionMemory, conditional_entropy, mutual_information_loss
@@ -46,6 +52,7 @@ __all__ = [
     "covariance_distance",
     "dispersion_strength",
     "domain_loss",
+    "inverted_domain_loss",
     "joint_mmd",
     "keeps_second_moments",
     "largest_singular_energy",

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["certainty_weights", "domain_loss", "multilinear_map", "randomized_map"]
+__all__ = ["certainty_weights", "domain_loss", "inverted_domain_loss", "multilinear_map", "randomized_map"]
 
 
 def domain_loss(
@@ -39,6 +39,21 @@ def domain_loss(
 
 def _weighted_mean(loss: Tensor, weight: Tensor | None) -> Tensor:
     return loss.mean() if weight is None else (loss * weight).sum() / weight.detach().sum()
+
+
+def inverted_domain_loss(logits_t: Tensor) -> Tensor:
+    """L = −mean log D(x_j^t), D = σ(logits): what the target's extractor minimises to pass for the source (ADDA).
+
+    Its gradient is largest where the discriminator is right, (D − 1)/B_t, while that of −log(1 − D) reversed, −D/B_t,
+    vanishes there.
+
+    Shape: `logits_t` (B_t,).
+
+    >>> import torch
+    >>> round(inverted_domain_loss(torch.zeros(3)).item(), 6)  # D = ½: log 2
+    0.693147
+    """
+    return F.softplus(-logits_t).mean()
 
 
 def certainty_weights(logits: Tensor) -> Tensor:

@@ -96,8 +96,12 @@ class Classifier(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """The features f that go into the heads."""
+        return self.extracted(x, self.backbone, self.bottleneck)
+
+    def extracted(self, x: Tensor, backbone: nn.Module, bottleneck: nn.Module) -> Tensor:
+        """The same by another backbone and bottleneck, on inputs scaled as the network's."""
         scaled = self.scaling(x).to(self.head.weight.dtype)
-        f: Tensor = self.bottleneck(self.backbone(scaled))
+        f: Tensor = bottleneck(backbone(scaled))
         return f
 
     def classify(self, features: Tensor) -> list[HeadOutput]:

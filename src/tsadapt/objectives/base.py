@@ -171,7 +171,8 @@ class Term(nn.Module):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = declared_settings(cls)
-        cls.settings = {**cls.settings, **own}
+        inherited = {k: v for base in cls.__bases__ for k, v in getattr(base, "settings", {}).items()}
+        cls.settings = {**inherited, **own}
         for name, one in own.items():
             setattr(cls, name, one.default)
 
@@ -244,15 +245,16 @@ class Step(Protocol):
     extractor: nn.Module
     heads: nn.Module
     linear_layers: Sequence[nn.Linear]
+    progress: float
 
-    def forward(self) -> Outputs:
-        """The batch of this iteration through the network as it is now."""
+    def forward(self, source_extractor: nn.Module | None = None) -> Outputs:
+        """The batch of this iteration through the network as it is now.
+
+        With `source_extractor` the source's features are that extractor's, and the network sees the target alone.
+        """
 
     def source(self, out: Outputs) -> dict[str, Tensor]:
         """The source term and the target terms, by name."""
-
-    def features(self, extractor: nn.Module) -> tuple[Tensor, Tensor]:
-        """Features of the batch by another extractor: the source's and the target's."""
 
     def minimize(
         self, terms: dict[str, Tensor], only: Iterable[nn.Module] | None = None, phase: str | None = None

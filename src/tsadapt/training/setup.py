@@ -240,6 +240,10 @@ def _choose_backbone(
 
 def _check_stage(config: RunConfig) -> None:
     """Refuse what goes together with no --train-from, or only with it."""
+    if config.head_steps and "pretraining" in METHODS[config.method].settings:
+        raise UserError(
+            f"{config.method} trains on the source first by itself: leave out head_steps, or choose another method."
+        )
     if config.head_steps and (config.freeze_backbone or (config.freeze_backbone is None and config.train_from is None)):
         raise UserError(
             f"head_steps is {config.head_steps}, but only a backbone that is trained can wait for its head: add"

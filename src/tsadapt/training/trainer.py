@@ -105,16 +105,24 @@ class Trainer:
         self.objective.method.update(iteration)
         return {**iteration.values, **self._described(iteration)} if describe else iteration.values
 
-    def forward(self, batch: Batch, progress: float) -> tuple[Outputs, list[Tensor]]:
+    def forward(
+        self, batch: Batch, progress: float, source_extractor: nn.Module | None = None
+    ) -> tuple[Outputs, list[Tensor]]:
         """Both domains through the network: jointly, sharing batch normalisation, or one by one (`separate_bn`).
 
-        Also the features as they left the network, which all gradients pass through.
+        A `source_extractor` takes the extractor's place for the source; its running averages stay. Also the features as
+        they left the network, which all gradients pass through.
         """
         x = [part.to(self.device) for part in (batch.x_s, batch.x_t) if part is not None]
-        joint = len(x) == 2 and not self.separate_bn
+        joint = len(x) == 2 and not self.separate_bn and source_extractor is None
         parts = [torch.cat(x)] if joint else x
         with autocast(self.device, self.config.precision):
-            features = [self.model.features(part) for part in parts]
+            if source_extractor is None:
+                features = [self.model.features(part) for part in parts]
+            else:
+                with still_averages(source_extractor):
+                    first = self.model.extracted(parts[0], *source_extractor.children())
+                features = [first, *map(self.model.features, parts[1:])]
             heads = [self.model.classify(f) for f in features]
         cuts = [slice(None, len(x[0])), slice(len(x[0]), None)] if joint else [slice(None)]
         halves = [
@@ -136,16 +144,6 @@ class Trainer:
             self._network,
         )  # fmt: skip
         return out, features
-
-    def features_by(self, backbone: nn.Module, bottleneck: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Features of both domains by another extractor, one domain after the other."""
-        assert batch.x_t is not None
-        dtype = self.model.head.weight.dtype
-        with autocast(self.device, self.config.precision):
-            f_s, f_t = (
-                bottleneck(backbone(self.model.scaling(x.to(self.device)).to(dtype))) for x in (batch.x_s, batch.x_t)
-            )
-        return f_s.float(), f_t.float()
 
     def _views(self, features: Tensor, heads: list[HeadOutput], index: Tensor, labels: Tensor | None) -> list[View]:
         """One domain's view with the combined logits, then that of each head; in float32."""
@@ -242,15 +240,16 @@ class Iteration:
         self.extractor: nn.Module = trainer.extractor
         self.heads: nn.Module = trainer.heads
         self.linear_layers: Sequence[nn.Linear] = trainer.model.linear_layers
+        self.progress = trainer.progress
         self.values: dict[str, float] = {}
         self.gradient_norms: dict[str, float] = {}
         self.out: Outputs | None = None
         self._features: list[Tensor] = []
 
-    def forward(self) -> Outputs:
+    def forward(self, source_extractor: nn.Module | None = None) -> Outputs:
         """The batch through the network as it is now; the shared statistics take it in the first time."""
         first, trainer = self.out is None, self._trainer
-        out, self._features = trainer.forward(self._batch, trainer.progress)
+        out, self._features = trainer.forward(self._batch, self.progress, source_extractor)
         if first:
             trainer.statistics.observe(out)
         self.out = trainer.objective.method.seen(out)
@@ -259,11 +258,6 @@ class Iteration:
     def source(self, out: Outputs) -> dict[str, Tensor]:
         """The source term and the target terms, by name."""
         return self._trainer.objective.source_and_target_terms(out)
-
-    def features(self, extractor: nn.Module) -> tuple[Tensor, Tensor]:
-        """Features of the batch by another extractor (backbone and bottleneck): the source's and the target's."""
-        backbone, bottleneck = extractor.children()
-        return self._trainer.features_by(backbone, bottleneck, self._batch)
 
     def minimize(
         self, terms: dict[str, Tensor], only: Iterable[nn.Module] | None = None, phase: str | None = None

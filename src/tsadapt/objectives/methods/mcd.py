@@ -23,6 +23,12 @@ class MCD(Method):
     paper = "Saito et al., CVPR 2018"
     terms = ("discrepancy",)
     heads = 2
+    cost = "two passes and one for each of `feature_steps`: six; the second for the heads alone"
+    practice = """It assumes that two classifiers that agree on the source disagree on target rows far from it, and
+    moves those rows to where they agree. It looks at the borders between classes and not at the domains as a whole, so
+    it does not force the domains' class shares to agree. It cannot move rows on which both classifiers are sure and
+    wrong. The disagreement is a mean over all classes and shrinks with their number: raise it with many of them
+    (`--term-weight discrepancy=10`)."""
 
     feature_steps: int = setting(4, "Steps of the features for one of the heads.", above=0, at_most=1000)
 
@@ -46,6 +52,9 @@ class SWD(MCD):
     """MCD with another distance of the two heads: the sliced Wasserstein distance of their sets of predictions."""
 
     paper = "Lee et al., CVPR 2019"
+    practice = """It assumes what `mcd` does, and compares the predictions of the two heads as sets: rows that exchange
+    their predictions do not count. That gives a smoother pull between predictions that do not overlap. It says less of
+    each single row, so it needs batches in which most classes occur."""
 
     directions: int = setting(128, "Random directions that predictions are projected on.", above=0, at_most=100_000)
 
