@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core import naive
 
-from tsadapt.core import FeatureMemory, keeps_second_moments
+from tsadapt.core import FeatureMemory, keeps_second_moments, projection
 from tsadapt.core import memory as memory_module
 
 close = torch.testing.assert_close
@@ -254,10 +254,10 @@ def test_large_projections_in_tiles_equal_those_in_one_table(classes, monkeypatc
 
     whole = both()
     expected = memory.moments().variances_along(weight, classes)
-    monkeypatch.setattr(memory_module, "MOST_CELLS", 99)  # one class in a tile
+    monkeypatch.setattr(projection, "MOST_CELLS", 99)  # one class in a tile
     used = []
-    plain = memory_module._tiles
-    monkeypatch.setattr(memory_module, "_tiles", lambda x, w: used.append(plain(x, w)) or used[-1])
+    plain = projection._tiles
+    monkeypatch.setattr(projection, "_tiles", lambda x, w: used.append(plain(x, w)) or used[-1])
     tiled = both()
     assert len(used) == 2
     assert len(used[0]) > 2

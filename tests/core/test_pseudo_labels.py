@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from tsadapt.core import centroid_labels, nearest_centroid, pseudo_label_loss
+from tsadapt.core import centroid_labels, nearest_centroid, product_labels, pseudo_label_loss
 
 
 def normal(*shape, seed=0):
@@ -41,6 +41,56 @@ def naive_labels(features, predictions):
 def test_labels_by_centroids_row_by_row(seed, n, c, scale):
     features, predictions = normal(n, 3, seed=seed), (scale * normal(n, c, seed=seed + 1)).softmax(1)
     assert centroid_labels(features, predictions).tolist() == naive_labels(features, predictions)
+
+
+def naive_products(features, predictions, tau):
+    """Prediction times the softmax of cosines to the centroids of the labels that `naive_labels` found, row by row."""
+    labels = naive_labels(features, predictions)
+    g = [[*f, 1.0] for f in features.tolist()]
+    g = [[v / math.sqrt(sum(x * x for x in row)) for v in row] for row in g]
+    # The centroids that gave these labels are those of the first estimate.
+    first = _first_estimate(features, predictions)
+    centres = {
+        c: [sum(row[k] for row, label in zip(g, first, strict=True) if label == c) for k in range(len(g[0]))]
+        for c in {*first}
+    }
+    assert labels == [max(centres, key=lambda c, row=row: cosine(row, centres[c])) for row in g]
+    found = []
+    for row, p in zip(g, predictions.tolist(), strict=True):
+        near = {c: math.exp(cosine(row, centre) / tau) for c, centre in centres.items()}
+        total = sum(near.values())
+        found.append(max(centres, key=lambda c, p=p, near=near, total=total: p[c] * near[c] / total))
+    return found
+
+
+def _first_estimate(features, predictions):
+    g = [[*f, 1.0] for f in features.tolist()]
+    g = [[v / math.sqrt(sum(x * x for x in row)) for v in row] for row in g]
+    p = predictions.tolist()
+    classes = {row.index(max(row)) for row in p}
+    centres = {
+        c: [sum(w[c] * row[k] for w, row in zip(p, g, strict=True)) for k in range(len(g[0]))] for c in sorted(classes)
+    }
+    return [max(centres, key=lambda c, row=row: cosine(row, centres[c])) for row in g]
+
+
+@given(seed=st.integers(0, 1000), n=st.integers(1, 15), c=st.integers(1, 5), tau=st.sampled_from([0.05, 0.1, 1.0]))
+@settings(max_examples=40, deadline=None)
+def test_labels_by_products_row_by_row(seed, n, c, tau):
+    features, predictions = normal(n, 3, seed=seed), (3 * normal(n, c, seed=seed + 1)).softmax(1)
+    assert product_labels(features, predictions, tau).tolist() == naive_products(features, predictions, tau)
+
+
+def test_products_lie_between_the_network_and_the_centroids():
+    features, predictions = normal(60, 3), (2 * normal(60, 4, seed=1)).softmax(1)
+    by_centroid, by_network = centroid_labels(features, predictions), predictions.argmax(1)
+    assert not torch.equal(by_centroid, by_network)
+    assert torch.equal(product_labels(features, predictions, 1e-4), by_centroid)
+    assert torch.equal(product_labels(features, predictions, 1e4), by_network)
+    certain = torch.eye(4)[by_network]  # a probability of zero is not minus infinity twice
+    assert torch.equal(product_labels(features, certain), by_network)
+    with pytest.raises(ValueError, match="temperature is 0"):
+        product_labels(features, predictions, 0)
 
 
 def test_clusters_correct_a_few_wrong_predictions():

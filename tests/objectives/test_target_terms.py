@@ -14,7 +14,7 @@ from tsadapt.objectives.target_rows import averaged_logits, remembered_features
 from tsadapt.training.setup import make_task, make_trainer
 
 N, K, C, B, STEPS = 30, 4, 3, 10, 20
-NEW = ["aad", "atdoc", "bnm", "entropy", "mcc", "shot"]
+NEW = ["aad", "anchored", "atdoc", "bnm", "entropy", "mcc", "shot"]
 
 
 def context(classes=C, rows=N, batch=B):
@@ -304,6 +304,9 @@ VARIANTS = [
     ("atdoc", {"pseudo_labels": "centroids"}),
     ("atdoc", {"soft_labels": "plain"}),
     ("shot", {"refresh_every": 1}),
+    ("anchored", {"anchor_refresh": 3}),
+    ("anchored", {"anchor_labels": "neighbours"}),
+    ("anchored", {"anchor_labels": "product", "anchor_refresh": 1, "anchor_start": 0.0}),
     ("mi", {"marginal": "batch", "warmup": 0.4}),
     ("mi", {"marginal": "memory", "beta": 0.5}),
 ]

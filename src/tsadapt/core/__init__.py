@@ -22,8 +22,9 @@ from tsadapt.core.neighbours import (
     neighbour_labels,
 )
 from tsadapt.core.norms import norm_growth_loss
-from tsadapt.core.pseudo_labels import centroid_labels, nearest_centroid, pseudo_label_loss
+from tsadapt.core.pseudo_labels import centroid_labels, nearest_centroid, product_labels, pseudo_label_loss
 from tsadapt.core.reversal import reverse_at, reverse_gradient
+from tsadapt.core.rows import RowStatistics
 from tsadapt.core.sampled import sampled_cross_entropy
 from tsadapt.core.schedules import (
     augmentation_strength,
@@ -41,6 +42,7 @@ __all__ = [
     "FeatureMemory",
     "IterativeMoments",
     "PredictionMemory",
+    "RowStatistics",
     "TSALoss",
     "attraction_dispersion_loss",
     "augmentation_strength",
@@ -68,6 +70,7 @@ __all__ = [
     "nuclear_discrepancy",
     "nuclear_norm",
     "nuclear_norm_loss",
+    "product_labels",
     "pseudo_label_loss",
     "random_directions",
     "randomized_map",

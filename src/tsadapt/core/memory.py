@@ -15,16 +15,15 @@ running sums    keep Σ f fᵀ of each class: subtract the row that is replaced,
 """
 
 import math
-from typing import Any, Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
-from torch.nn import functional as F
 
 from tsadapt.core.buffers import PreciseBuffers
 from tsadapt.core.checks import check_classes, check_matrix, check_range, check_vector
 from tsadapt.core.moments import ClassMoments, add_outer_products, quadratic_forms
+from tsadapt.core.projection import projected_variances
 
 __all__ = ["FeatureMemory", "keeps_second_moments"]
 
@@ -33,9 +32,6 @@ SECOND_MOMENTS_LIMIT = 1 << 30
 
 REBUILD_EVERY = 1 << 17
 """Rows written before the sums are made anew from the rows: at least this many, and at least once the memory."""
-
-MOST_CELLS = 1 << 24
-"""Rows times classes up to which projections of rows are a table; above, they are made again where they are needed."""
 
 CHUNK = 1 << 14
 """Rows summed at once in a rebuild, so that it needs little memory of its own."""
@@ -216,27 +212,7 @@ class FeatureMemory(PreciseBuffers):
         """(w_c − w_y)ᵀ Σ^y (w_c − w_y) for y in `classes` (None: all) and every c: (P, C), differentiable in W."""
         if self.second is not None:
             return quadratic_forms(weight, classes, self.second, *(means or self.class_means(classes)))
-        if classes is None:
-            # Rows never written come along, under the label of no class: summed apart from the others.
-            label = place = self.labels.clone()
-            rows, count = self.features, self.count
-        else:
-            classes = classes.to(self.labels.device)
-            position = self.labels.new_full((self.classes + 1,), -1)
-            position[classes] = torch.arange(classes.shape[0], device=position.device)
-            place = position.index_select(0, self.labels)
-            keep = place.ge(0).nonzero()[:, 0]
-            place = place.index_select(0, keep)
-            label = classes.index_select(0, place)
-            rows, count = self.features.index_select(0, keep), self.count.index_select(0, classes)
-        # A variance does not ask where zero is: taking it among the rows keeps digits when they all lie far from it.
-        rows = rows.to(weight)
-        rows = rows - rows[:1] if rows is self.features else rows.sub_(rows[:1].clone())
-        arguments = (rows, label, place, count.to(weight.dtype).clamp_min_(1))
-        large = rows.shape[0] * weight.shape[0] > MOST_CELLS
-        function = _TiledVariances if large else _ProjectedVariances
-        table = function.apply(weight, *(t.to(weight.device) for t in arguments))  # type: ignore[no-untyped-call]
-        return cast("Tensor", table)[: self.classes]
+        return projected_variances(weight, self.features, self.labels, self.count, classes)
 
     @property
     def _computing(self) -> torch.dtype:
@@ -263,81 +239,3 @@ def _last_finite(index: Tensor, features: Tensor) -> Tensor:
     last = torch.ones_like(ordered, dtype=torch.bool)
     last[:-1] = ordered[1:] != ordered[:-1]
     return finite.index_select(0, order[last])
-
-
-class _ProjectedVariances(torch.autograd.Function):
-    """Variance of (w_c − w_y)·x_j over the rows j at each place, y = label_j.
-
-    Shapes: `weight` (C, K), `x` (R, K), `label` and `place` (R,), `count` (P,), result (P, C). The mean is taken off
-    after the projection, where the rows are as short as C and not as long as K. Rows are summed by place with
-    `index_add_` and spread with `index_select`: a fraction of the cost of products with a one-hot matrix.
-    """
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, weight: Tensor, x: Tensor, label: Tensor, place: Tensor, count: Tensor) -> Tensor:
-        c = weight.shape[0]
-        n = count[:, None]
-        # Products with 31 columns take twice the time of those with 32: work on a multiple of eight. With eight it is
-        # twice as fast the other way round.
-        w = F.pad(weight, (0, 0, 0, -c % 8 or 8))
-        d = x @ w.T if w.shape[0] > 8 else (w @ x.T).T.contiguous()  # (R, C), at least one column more than classes
-        own = label[:, None]
-        d -= d.gather(1, own)
-        d -= (d.new_zeros(n.shape[0], d.shape[1]).index_add_(0, place, d) / n).index_select(0, place)
-        cast("Any", ctx).save_for_backward(x, d, own, place, n)
-        return d.new_zeros(n.shape[0], d.shape[1]).index_add_(0, place, d.square())[:, :c] / n
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, d, own, place, n = cast("Any", ctx).saved_tensors
-        c = grad.shape[1]
-        h = F.pad(grad * (2 / n), (0, d.shape[1] - c)).index_select(0, place)  # (R, C)
-        h *= d
-        # d is zero at a row's own class, where the gradient is minus the sum of the others.
-        h.scatter_(1, own, h.sum(1, keepdim=True).neg_())
-        return (h.T @ x)[:c], None, None, None, None
-
-
-class _TiledVariances(torch.autograd.Function):
-    """The same as `_ProjectedVariances`, some columns at a time, for tables (R, C) that would take much memory.
-
-    Columns are independent but for x_j·w_y, which is computed first. Nothing of size R×C is kept for the backward pass.
-    """
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, weight: Tensor, x: Tensor, label: Tensor, place: Tensor, count: Tensor) -> Tensor:
-        n = count[:, None]
-        # Rows never written have a label one beyond the classes.
-        own = torch.linalg.vecdot(x, F.pad(weight, (0, 0, 0, 1)).index_select(0, label))[:, None]  # (R, 1)
-        cast("Any", ctx).save_for_backward(weight, x, label, own, place, n)
-        table = weight.new_empty(n.shape[0], weight.shape[0])
-        for columns in _tiles(x, weight):
-            d = _centred(x, weight[columns], own, place, n)
-            table[:, columns] = d.new_zeros(n.shape[0], d.shape[1]).index_add_(0, place, d.square_()) / n
-        return table
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        weight, x, label, own, place, n = cast("Any", ctx).saved_tensors
-        out, others = F.pad(weight, (0, 0, 0, 1)).zero_(), torch.zeros_like(own)
-        for columns in _tiles(x, weight):
-            h = _centred(x, weight[columns], own, place, n)
-            h *= (grad[:, columns] * (2 / n)).index_select(0, place)
-            out[: weight.shape[0]][columns] = h.T @ x
-            others += h.sum(1, keepdim=True)
-        return out.index_add_(0, label, x * others, alpha=-1)[:-1], None, None, None, None
-
-
-def _tiles(x: Tensor, weight: Tensor) -> list[slice]:
-    step = max(MOST_CELLS // 4 // x.shape[0], 1)
-    return [slice(start, start + step) for start in range(0, weight.shape[0], step)]
-
-
-def _centred(x: Tensor, w: Tensor, own: Tensor, place: Tensor, n: Tensor) -> Tensor:
-    """(w_c − w_y)·x_j less its mean over the rows at the same place: (R, columns)."""
-    d = x @ w.T
-    d -= own
-    d -= (d.new_zeros(n.shape[0], d.shape[1]).index_add_(0, place, d) / n).index_select(0, place)
-    return d

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from tsadapt.core.checks import check_logits, check_matrix, check_vector
 from tsadapt.core.precision import computing_dtype, full_precision
 
-__all__ = ["centroid_labels", "nearest_centroid", "pseudo_label_loss"]
+__all__ = ["centroid_labels", "nearest_centroid", "product_labels", "pseudo_label_loss"]
 
 
 @torch.no_grad()
@@ -25,6 +25,11 @@ def nearest_centroid(features: Tensor, centroids: Tensor, present: Tensor) -> Te
     >>> nearest_centroid(torch.tensor([[1.0, 3.0]]), centroids, torch.tensor([True, False, True])).tolist()
     [2]
     """
+    return _cosines(features, centroids, present).argmax(1)
+
+
+def _cosines(features: Tensor, centroids: Tensor, present: Tensor) -> Tensor:
+    """The cosines of samples and centroids (B, C); −∞ for a class that has none."""
     check_matrix("centroids", centroids, None, features.shape[-1], "classes by features")
     check_matrix("features", features, None, centroids.shape[1], "samples by features")
     if tuple(present.shape) != centroids.shape[:1] or present.dtype != torch.bool:
@@ -35,7 +40,7 @@ def nearest_centroid(features: Tensor, centroids: Tensor, present: Tensor) -> Te
     with full_precision(features):
         dtype = computing_dtype(features, centroids)
         f, centres = (F.normalize(one.to(features.device, dtype), dim=1) for one in (features, centroids))
-        return (f @ centres.T).masked_fill(~present.to(f.device), -torch.inf).argmax(1)
+        return (f @ centres.T).masked_fill(~present.to(f.device), -torch.inf)
 
 
 @torch.no_grad()
@@ -55,6 +60,35 @@ def centroid_labels(features: Tensor, predictions: Tensor) -> Tensor:
     >>> centroid_labels(features, wrong_once).tolist()
     [0, 0, 1]
     """
+    return _centroid_cosines(features, predictions).argmax(1)
+
+
+@torch.no_grad()
+def product_labels(features: Tensor, predictions: Tensor, temperature: float = 0.1) -> Tensor:
+    """Pseudo-labels that prediction and nearness to the class centroids agree on.
+
+        ỹ_j = argmax_c P_jc · softmax_c(cos(g_j, μ_c)/τ)
+
+    with g and the twice-estimated centroids μ of `centroid_labels`. τ = 0.1 makes a cosine of 0.1 more count like a
+    probability e times as large. A class without a centroid is no label.
+
+    Shapes: `features` (n, K), `predictions` P (n, C), result (n,). In float32 or wider.
+
+    >>> import torch
+    >>> features = torch.tensor([[5.0, 0.0], [4.0, 1.0], [0.0, 5.0]])
+    >>> unsure_once, sure = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.1, 0.9]]), torch.eye(2)[[0, 1, 1]]
+    >>> product_labels(features, unsure_once).tolist(), product_labels(features, sure).tolist()
+    ([0, 0, 1], [0, 1, 1])
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}, expected more than zero.")
+    cosines = _centroid_cosines(features, predictions)
+    log_p = predictions.to(cosines).clamp_min(torch.finfo(cosines.dtype).tiny).log()
+    return (log_p + cosines / temperature).argmax(1)  # softmax adds the same to all classes
+
+
+def _centroid_cosines(features: Tensor, predictions: Tensor) -> Tensor:
+    """The cosines (n, C) of rows and the twice-estimated class centroids; −∞ for a class that has none."""
     check_matrix("predictions", predictions, features.shape[0], predictions.shape[-1], "rows by classes")
     check_matrix("features", features, None, features.shape[-1], "rows by features")
     with full_precision(features):
@@ -64,7 +98,7 @@ def centroid_labels(features: Tensor, predictions: Tensor) -> Tensor:
         # The length of a centroid is no part of a cosine: sums do in place of means.
         labels = nearest_centroid(g, p.T @ g, _counts(p.argmax(1), p) > 0)
         one_hot = F.one_hot(labels, p.shape[1]).to(g)
-        return nearest_centroid(g, one_hot.T @ g, _counts(labels, p) > 0)
+        return _cosines(g, one_hot.T @ g, _counts(labels, p) > 0)
 
 
 def _counts(labels: Tensor, predictions: Tensor) -> Tensor:

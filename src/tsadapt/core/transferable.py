@@ -101,7 +101,7 @@ def transferable_cross_entropy(
     others are linear in the copy, so that they are exact and have no variance in them:
 
         L_∞^ε = (1/B) Σ_i [ log Σ_c exp(Z_i^c) − Σ_k q_k (Z_i^k − ½ λ σ_i^k) ]
-              = (1/B) Σ_i [ CE_ε(Z_i, y_i) + (ε/C) Σ_k ½ λ σ_i^k ]
+              = (1/B) Σ_i [ CE_ε(Z_i, y_i) + (ε/C) Σ_k ½ λ σ_i^k ],    σ_i^k = (w_k − w_y)ᵀ Σ_t^y (w_k − w_y)
 
     CE_ε(Z, y) alone would be smaller, and no bound.
 

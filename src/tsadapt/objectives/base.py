@@ -229,7 +229,9 @@ class SourceTerm(Term):
 
 
 class TargetTerm(Term):
-    """A loss of unlabelled target features or predictions, with its weight in it."""
+    """A loss of unlabelled target features or predictions, with its weight in it; `linear` as in a source term."""
+
+    linear: ClassVar[bool] = False
 
     def forward(self, out: Outputs) -> Tensor:
         """The loss, ready to be summed with the others."""

@@ -111,12 +111,17 @@ def check_objective(config: RunConfig) -> None:
         raise UserError(
             f"Two terms of the objective are called {', '.join(sorted(twice))}: choose another combination."
         )
-    source, method = SOURCE_TERMS[config.source_term], METHODS[config.method]
-    if source.linear and not method.linear:
-        raise UserError(
-            f"{config.source_term} augments features before a linear head, but the source's logits of {config.method}"
-            " are not linear in them: use another method, or source_term ce."
-        )
+    if not METHODS[config.method].linear:
+        if SOURCE_TERMS[config.source_term].linear:
+            raise UserError(
+                f"{config.source_term} augments features before a linear head, but the source's logits of"
+                f" {config.method} are not linear in them: use another method, or source_term ce."
+            )
+        if spread := [name for name in config.target_terms if TARGET_TERMS[name].linear]:
+            raise UserError(
+                f"{spread[0]} augments features before a linear head, but the logits of {config.method} are not linear"
+                f" in them: use another method, or leave out {spread[0]}."
+            )
     for name in config.term_weight:
         if name not in terms:
             raise UserError(f"{unknown('term', name, terms)} (method {config.method})")

@@ -81,7 +81,7 @@ def _needs(name: str, cls: type[Term]) -> list[str]:
         "target": cls.needs_target or normalised,
         "memory": memory,
         "batch normalisation": normalised,
-        "linear head": issubclass(cls, SourceTerm) and cls.linear,
+        "linear head": issubclass(cls, (SourceTerm, TargetTerm)) and cls.linear,
     }
     return [what for what, needed in found.items() if needed]
 
