@@ -89,6 +89,16 @@ def test_certainty_weights():
     assert torch.autograd.gradcheck(certainty_weights, normal(3, 4).requires_grad_())
 
 
+def test_certainty_alone():
+    """exp(−H), without the 1 that CDAN+E adds: a quarter for four equal probabilities, 1 for a certain prediction."""
+    z = normal(50, 6) * 5
+    torch.testing.assert_close(1 + certainty_weights(z, base=0.0), certainty_weights(z))
+    torch.testing.assert_close(certainty_weights(torch.zeros(2, 4), base=0.0), torch.full((2,), 0.25))
+    assert certainty_weights(torch.tensor([[1e4, -1e4]]), base=0.0).item() == 1
+    many = certainty_weights(torch.zeros(1, 1000), base=0.0)
+    assert many.item() == pytest.approx(1e-3, rel=1e-5)  # 1 + exp(−H) − 1 would have lost digits
+
+
 def test_multilinear_map():
     f, g = normal(2, 3), torch.eye(4, dtype=torch.float64)[[2, 0]]
     t = multilinear_map(f, g)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tsadapt.core import covariance_distance, joint_mmd, multi_kernel_mmd
+from tsadapt.core import covariance_distance, fused_features, joint_mmd, multi_kernel_mmd
 
 ESTIMATORS = ("unbiased", "linear")
 
@@ -218,3 +218,28 @@ def test_properties_of_the_covariance_distance():
     far = covariance_distance(*huge)
     assert far.isfinite()
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(far, huge))
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 6])
+def test_fused_features_written_out(k):
+    f, z = normal(4, k, seed=1), normal(4, 3, seed=2)
+    expected = []
+    for row, logits in zip(f.tolist(), z.tolist(), strict=True):
+        pairs = [row[i : i + 2] for i in range(0, k, 2)]
+        expected.append([v * sum(pair) / len(pair) for v in logits for pair in pairs])
+    torch.testing.assert_close(fused_features(f, z), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_properties_of_fused_features():
+    f, z = normal(4, 5, seed=1), normal(4, 3, seed=2)
+    torch.testing.assert_close(fused_features(2 * f, 3 * z), 6 * fused_features(f, z))
+    torch.testing.assert_close(fused_features(f.flip(0), z.flip(0)), fused_features(f, z).flip(0))
+    torch.testing.assert_close(fused_features(f[:, [1, 0, 3, 2, 4]], z), fused_features(f, z))  # within a pair
+    assert torch.autograd.gradcheck(fused_features, (f.requires_grad_(), z.requires_grad_()))
+    huge = [(1e15 * x.detach().float()).requires_grad_() for x in (f, z)]
+    value = fused_features(*huge)
+    assert value.isfinite().all()
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(value.sum(), huge))
+    assert fused_features(f.detach().bfloat16(), z.detach().bfloat16()).dtype == torch.float32
+    with pytest.raises(ValueError, match=r"logits has shape \(3, 3\)"):
+        fused_features(f, z[:3])

@@ -8,7 +8,7 @@ from tsadapt.core.adversarial import (
     randomized_map,
 )
 from tsadapt.core.confusion import class_confusion_loss
-from tsadapt.core.discrepancy import covariance_distance, joint_mmd, multi_kernel_mmd
+from tsadapt.core.discrepancy import covariance_distance, fused_features, joint_mmd, multi_kernel_mmd
 from tsadapt.core.information import PredictionMemory, conditional_entropy, mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
 from tsadapt.core.loss import TSALoss
@@ -54,6 +54,7 @@ __all__ = [
     "covariance_distance",
     "dispersion_strength",
     "domain_loss",
+    "fused_features",
     "inverted_domain_loss",
     "joint_mmd",
     "keeps_second_moments",

@@ -56,10 +56,10 @@ def inverted_domain_loss(logits_t: Tensor) -> Tensor:
     return F.softplus(-logits_t).mean()
 
 
-def certainty_weights(logits: Tensor) -> Tensor:
+def certainty_weights(logits: Tensor, base: float = 1.0) -> Tensor:
     """W = 1 + exp(−H(p)), p = softmax(logits): from just above 1 to 2, the more certain the prediction (CDAN+E).
 
-    Shapes: `logits` (B, C), w (B,).
+    With `base` 0 it is exp(−H(p)) alone, from 1/C to 1 (GVB). Shapes: `logits` (B, C), w (B,).
 
     >>> import torch
     >>> certainty_weights(torch.tensor([[0.0, 0.0], [500.0, 0.0]]))
@@ -67,7 +67,7 @@ def certainty_weights(logits: Tensor) -> Tensor:
     """
     log_p = F.log_softmax(logits, dim=1)
     entropy = -(log_p.exp() * log_p).sum(1)
-    return 1 + torch.exp(-entropy)
+    return base + torch.exp(-entropy)
 
 
 def multilinear_map(features: Tensor, probabilities: Tensor) -> Tensor:

@@ -7,11 +7,13 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from tsadapt.core.adversarial import multilinear_map
 from tsadapt.core.checks import check_matrix
 from tsadapt.core.precision import computing_dtype, full_precision
 
-__all__ = ["MMDEstimator", "covariance_distance", "joint_mmd", "multi_kernel_mmd"]
+__all__ = ["MMDEstimator", "covariance_distance", "fused_features", "joint_mmd", "multi_kernel_mmd"]
 
 MMDEstimator = Literal["unbiased", "linear"]
 
@@ -84,6 +86,24 @@ def joint_mmd(
         p_s, p_t = probabilities_s.to(dtype), probabilities_t.to(dtype)
         k_p = torch.exp(-_squared_distances(p_s, p_t, estimator) / (2 * sigma**2))
         return _estimate(k_f * k_p, len(features_s), estimator)
+
+
+def fused_features(features: Tensor, logits: Tensor) -> Tensor:
+    """The products f ⊗ z, those of each class averaged in pairs of neighbours, so that half of them are left (RTN).
+
+    Shapes: `features` (B, K), `logits` (B, C), result (B, C·⌈K/2⌉), one block of ⌈K/2⌉ values a class; the last feature
+    of an odd number stays by itself. In float32 or wider.
+
+    >>> import torch
+    >>> fused_features(torch.tensor([[1.0, 3.0, 5.0]]), torch.tensor([[1.0, -2.0]])).tolist()
+    [[2.0, 5.0, -4.0, -10.0]]
+    """
+    check_matrix("features", features, None, features.shape[-1], "samples by features")
+    check_matrix("logits", logits, len(features), logits.shape[-1], "one row a feature")
+    with full_precision(features):
+        dtype = computing_dtype(features, logits)
+        halved = F.avg_pool1d(features.to(dtype)[None], 2, ceil_mode=True)[0]
+        return multilinear_map(halved, logits.to(dtype))
 
 
 def covariance_distance(features_s: Tensor, features_t: Tensor) -> Tensor:

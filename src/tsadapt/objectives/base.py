@@ -99,7 +99,10 @@ class Outputs:
         return self.source.labels
 
     def through(self, weight: Tensor, bias: Tensor | None) -> "Outputs":
-        """The same with another linear head in place of the network's only one: W (C, K), b (C,), gradients kept."""
+        """The same with another linear head in place of the network's only one: W (C, K), b (C,), gradients kept.
+
+        Dropout right before the network's head has no part in it.
+        """
 
         def seen(view: View) -> View:
             return replace(view, logits=F.linear(view.features, weight, bias))
@@ -275,8 +278,8 @@ class Method(Term):
     `target_statistics` whether the trained network is normalised by the target (`models.normalisation`). `linear` says
     whether the source's logits stay linear in the features: else TSA has nothing to augment.
 
-    A method with a head of its own making shows it to all terms by `seen`, and leaves the weights that predict in the
-    network's linear layers after every step, so that a trained network needs no method.
+    A method with a head of its own making shows it to all terms by `seen`, and by `finish` leaves the weights that
+    predict in the network's linear layers, so that a trained network needs no method.
     """
 
     terms: ClassVar[tuple[str, ...]] = ()
@@ -294,10 +297,18 @@ class Method(Term):
         """The method's terms, each ready to be summed."""
         raise NotImplementedError(f"{type(self).__name__} has no losses")
 
+    def prepare(self, step: Step) -> None:
+        """What a method with a head of its own does to the network's linear layers before an iteration."""
+
+    def finish(self, step: Step) -> None:
+        """What it does to them after an iteration, so that they predict."""
+
     def update(self, step: Step) -> None:
         """One iteration. Methods that alternate between objectives override it; all others minimise one sum."""
+        self.prepare(step)
         out = step.forward()
         step.minimize({**step.source(out), **self.losses(out)})
+        self.finish(step)
 
 
 SOURCE_TERMS: Registry[type[SourceTerm]] = Registry("source term", "tsadapt.objectives.source_terms")
