@@ -8,7 +8,7 @@ from tests.photos import truncate, write_classes, write_flat
 from tsadapt.data.image_loader import ImageBatches, Views, grouped, image_pass
 from tsadapt.data.loader import paired_streams
 from tsadapt.data.open import open_dataset
-from tsadapt.data.transforms import Framing, evaluation_transform, training_transform
+from tsadapt.data.transforms import Framing, evaluation_transform, strong_transform, training_transform
 from tsadapt.errors import UserError
 
 FRAMING = Framing(24, 28, keep_aspect=False)
@@ -68,6 +68,31 @@ def test_a_pass_sees_every_row_of_both_domains_without_chance(domains):
         row = int(batch.i_s[0])
         assert torch.equal(batch.x_s[0], whole(domains[0].x.decode(row, 56)))
     assert (seen_s, seen_t) == (set(range(24)), set(range(15)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_second_view_of_the_target_is_strong_and_leaves_the_first_as_it_is(domains, workers):
+    views = Views(
+        training_transform(FRAMING, "random-crop"), evaluation_transform(FRAMING), 56, workers,
+        strong_transform(FRAMING),
+    )  # fmt: skip
+    streams = paired_streams(*domains, (6, 4), 3)
+    both, plain = ImageBatches(*domains, streams, True, views, 9), batches(domains)
+    for step in (1, 2, 5):
+        batch = both.at(step)
+        assert same(batch, plain.at(step))
+        assert batch.second_t.shape == batch.x_t.shape
+        assert batch.second_t.dtype == torch.uint8
+        changed_pixels = (batch.second_t != batch.x_t).flatten(1).float().mean(1)
+        assert bool((changed_pixels > 0.2).all())
+        again = ImageBatches(*domains, streams, True, views, 9).at(step)
+        assert torch.equal(again.second_t, batch.second_t)
+    assert next(iter(both.all_rows())).second_t is None
+    assert plain.at(1).second_t is None
+    few = (domains[0], domains[1].keep([0] * 5))
+    one = ImageBatches(*few, paired_streams(*few, (6, 4), 3), True, views, 9)
+    pictures = torch.cat([one.at(step).second_t for step in (1, 2)])
+    assert len({tuple(p.flatten().tolist()) for p in pictures}) == 8
 
 
 def test_without_the_target(domains):

@@ -56,6 +56,29 @@ def test_target_rows_are_left_out_on_request():
         PairedBatches(domains()[0].unlabelled(), domains()[1], streams, True)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_small_images_have_a_second_view_and_vectors_have_none(channels):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (9, channels, 16, 16), dtype=np.uint8)
+    source, target = from_arrays("s", x, np.arange(9) % 2), from_arrays("t", x)
+    streams = paired_streams(source, target, (4, 6), seed=0)
+    torch.manual_seed(1)
+    expected = torch.rand(2)
+    torch.manual_seed(1)
+    both = PairedBatches(source, target, streams, True, second=True)
+    found = [both.at(step).second_t for step in range(1, 8)]
+    assert torch.equal(torch.rand(2), expected)  # the generator of the training is left alone
+    assert {(v.dtype, tuple(v.shape)) for v in found} == {(torch.uint8, (6, channels, 16, 16))}
+    assert torch.equal(found[4], PairedBatches(source, target, streams, True, second=True).at(5).second_t)
+    changed = torch.cat([(v != both.at(i).x_t).flatten(1).any(1) for i, v in enumerate(found, start=1)])
+    assert float(changed.float().mean()) > 0.7
+    assert len({tuple(image.flatten().tolist()) for v in found for image in v}) > 30
+    assert PairedBatches(source, target, streams, True).at(1).second_t is None
+    assert next(iter(both.all_rows())).second_t is None
+    assert PairedBatches(source, target, streams, False, second=True).at(1).second_t is None
+    assert PairedBatches(*domains(), paired_streams(*domains(), (4, 3), 0), True, second=True).at(1).second_t is None
+
+
 def test_fit_images_crops_resizes_and_changes_channels():
     x = torch.zeros(2, 1, 28, 28, dtype=torch.uint8)
     x[:, :, 4:24, 4:24] = 200

@@ -63,3 +63,24 @@ def test_training_draws_views_by_seed_and_step_and_evaluation_sees_none(stored):
     assert not torch.equal(batches(1).at(17).x_s, drawn[16].x_s)
     seen = torch.cat([b.x_t[:, 0, 0] for b in batches(0).all_rows()])
     assert sorted(set(seen.tolist())) == [*range(7)]
+
+
+def test_a_second_view_is_another_one_of_the_same_rows(stored):
+    """The first views are what they are without it."""
+    y = torch.arange(7) % 2
+    source, target = Domain("s", stored, y, ("a", "b")), Domain("t", stored)
+    streams = paired_streams(source, target, (4, 4), 0)
+    one, two = (PairedBatches(source, target, streams, True, second) for second in (False, True))
+    for step in range(1, 21):
+        alone, both = one.at(step), two.at(step)
+        assert alone.second_t is None
+        assert torch.equal(alone.x_t, both.x_t)
+        assert torch.equal(both.second_t, two.at(step).second_t)
+        first, second = (x[:, 0, 0].int() for x in (both.x_t, both.second_t))
+        assert (second % 100).tolist() == both.i_t.tolist()
+        assert {(a // 100).item() for a in (*first, *second)} <= {1, 2}
+        assert bool((first // 100 != second // 100).all())
+    assert next(iter(two.all_rows())).second_t is None
+    plain = Domain("t", StoredRows(stored._rows))
+    with pytest.raises(ValueError, match="two stored views, found 0"):
+        PairedBatches(source, plain, streams, True, second=True).at(1)

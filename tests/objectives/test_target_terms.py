@@ -14,7 +14,7 @@ from tsadapt.objectives.target_rows import averaged_logits, remembered_features
 from tsadapt.training.setup import make_task, make_trainer
 
 N, K, C, B, STEPS = 30, 4, 3, 10, 20
-NEW = ["aad", "anchored", "atdoc", "bnm", "entropy", "mcc", "shot"]
+NEW = ["aad", "anchored", "atdoc", "bnm", "entropy", "fixmatch", "mcc", "shot"]
 
 
 def context(classes=C, rows=N, batch=B):
@@ -307,6 +307,7 @@ VARIANTS = [
     ("anchored", {"anchor_refresh": 3}),
     ("anchored", {"anchor_labels": "neighbours"}),
     ("anchored", {"anchor_labels": "product", "anchor_refresh": 1, "anchor_start": 0.0}),
+    ("fixmatch", {"confidence": 0.4}),
     ("mi", {"marginal": "batch", "warmup": 0.4}),
     ("mi", {"marginal": "memory", "beta": 0.5}),
 ]
@@ -337,7 +338,7 @@ def test_what_a_term_remembers_is_in_its_state(name, settings):
     assert all(torch.equal(a, again.state_dict()[key]) for key, a in term.state_dict().items())
 
 
-@pytest.mark.parametrize(("name", "settings"), VARIANTS[3:], ids=str)
+@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
 def test_a_run_resumes_exactly(config, name, settings):
     """With pseudo-labels estimated before, at and after the step of the restart, and two heads."""
     settings = {**settings, **({"refresh_every": 3} if name == "shot" else {})}
@@ -372,11 +373,90 @@ def test_training_lowers_what_a_term_measures(config, name, settings):
     assert ends[1] < ends[0]
 
 
+def logged(seen, weight):
+    """A network that remembers what it was asked, and whether with gradients."""
+
+    def network(x):
+        seen.append((x, torch.is_grad_enabled()))
+        return x, x @ weight.T
+
+    return network
+
+
+def test_fixmatch_on_a_second_view():
+    rows, seen = Rows(), []
+    strong = torch.randn(B, K, generator=torch.Generator().manual_seed(5)).requires_grad_()
+    out = replace(rows.out(range(B), scale=3.0), second=strong, network=logged(seen, rows.weights[0]))
+    sure, labels = out.target.logits.softmax(1).max(1)
+    taken = sure > 0.8
+    assert 0 < taken.sum() < B
+    expected = (cross_entropies(strong @ rows.weights[0].T, labels) * taken).sum() / B
+    term = made("fixmatch", confidence=0.8, fixmatch_weight=2.0)
+    torch.testing.assert_close(term(out), 2 * expected)
+    assert len(seen) == 1
+    assert seen[0][0] is strong
+    assert term.describe(out) == {"confident_share": pytest.approx(float(taken.float().mean()))}
+    grad = torch.autograd.grad(term(out), out.extracted, allow_unused=True)
+    assert grad == (None,)  # of the weak view
+
+
+def test_fixmatch_on_two_dropout_views():
+    rows, seen, generator = Rows(), [], torch.Generator().manual_seed(8)
+    out = replace(rows.out(range(B)), network=logged(seen, 4 * rows.weights[0]), generator=lambda: generator)
+    before = generator.get_state()
+    loss = made("fixmatch", view_dropout=0.3)(out)
+    (weak, weak_grad), (strong, strong_grad) = seen
+    assert (weak_grad, strong_grad) == (False, True)
+    x = out.inputs[1]
+    assert not torch.equal(weak, strong)
+    for view in (weak, strong):
+        assert 0.1 < (view != x).float().mean() < 0.5
+    sure, labels = (weak @ (4 * rows.weights[0]).T).softmax(1).max(1)
+    expected = (cross_entropies(strong @ (4 * rows.weights[0]).T, labels) * (sure > 0.9)).sum() / B
+    torch.testing.assert_close(loss, expected)
+    assert loss > 0
+    assert torch.equal(generator.get_state(), before)  # the draws of others stay what they are
+
+
+def test_a_further_pass_moves_no_average_no_memory_and_no_dropout_of_others(config):
+    """With and without FixMatch beside DANN, whose discriminator drops values."""
+    ends, shares = [], []
+    for weight in (0.0, 1.0):
+        run = changed(config, method="dann", target_terms=("fixmatch", "mi"), confidence=0.0, lr=1e-12)
+        trainer = make_trainer(make_task(changed(run, term_weight={"fixmatch": weight}, momentum=0.0)))
+        trainer.fill_memory()
+        memory = trainer.statistics.of("target", "memory", 0)
+        said = trainer.step(describe=True)
+        shares.append(said.get("gradient_share", {}).get("fixmatch"))
+        ends.append((said["domain"], said["discriminator_accuracy"], memory.features.clone()))
+        ends[-1] += tuple(v for k, v in trainer.model.state_dict().items() if "running" in k or "tracked" in k)
+    for a, b in zip(*ends, strict=True):
+        assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
+    assert int(ends[0][-1]) == 2  # one pass of each domain: dann forwards them apart
+    assert shares[0] is None
+    assert shares[1] > 0.05  # what it pulls at the features of its own pass
+
+
+def test_further_passes_have_dropout_of_their_own_by_seed_and_step(config):
+    run = changed(config, tsa=False, method="mcd", target_terms=("fixmatch",), confidence=0.0)
+    trainers = [make_trainer(make_task(run)) for _ in range(2)]
+    found = []
+    for trainer in trainers:
+        trainer.at += 1
+        out, _ = trainer.forward(trainer.batches.at(1), 0.1)
+        torch.rand(3)  # what others draw is no matter
+        found.append([out.network(out.inputs[1])[1] for _ in range(2)])
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(*found[0])
+
+
 def test_a_batch_is_a_set():
     """The order of the rows in a batch is no matter."""
     order = [3, 1, 0, 2, 4]
     for name, settings in VARIANTS:
-        values = [made(name, **settings)(Rows().out(batch)) for batch in (sorted(order), order)]
+        still = {"view_dropout": 0.0} if name == "fixmatch" else {}  # what a row loses depends on its place
+        values = [made(name, **settings, **still)(Rows().out(batch)) for batch in (sorted(order), order)]
         torch.testing.assert_close(*values)
 
 

@@ -73,6 +73,23 @@ def test_a_trained_backbone_killed_and_resumed(trained, monkeypatch, workers):
     assert (whole / "records.jsonl").read_bytes() == (again / "records.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_two_views_of_an_image_killed_and_resumed(trained, monkeypatch, workers):
+    config = changed(trained, tsa=False, target_terms=("fixmatch",), confidence=0.3, workers=workers)
+    whole, _ = train_run(changed(config, workers=0), Path("whole"), quiet=True)
+    said = [json.loads(line) for line in (whole / "records.jsonl").read_text().splitlines()]
+    assert all(0 <= line["confident_share"] <= 1 and np.isfinite(line["fixmatch"]) for line in said)
+    assert said[0]["fixmatch"] > 0
+    with monkeypatch.context() as patch:
+        kill_at(patch, 8)
+        with pytest.raises(Killed):
+            train_run(config, Path("again"), quiet=True)
+    again, _ = train_run(config, Path("again"), quiet=True)
+    assert weights(whole) == weights(again)
+    assert (whole / "records.jsonl").read_bytes() == (again / "records.jsonl").read_bytes()
+    assert load(again).predict("new").shape == (24,)
+
+
 def test_a_trained_model_predicts_and_averages_ten_crops(trained, capsys):
     train_run(trained, Path("one"), quiet=True)
     train_run(changed(trained, ten_crop=True), Path("ten"), quiet=True)

@@ -55,6 +55,20 @@ def test_killed_and_resumed(staged, monkeypatch, precision):
     assert Path("whole/records.jsonl").read_bytes() == Path("again/records.jsonl").read_bytes()
 
 
+def test_two_stored_views_killed_and_resumed(staged, monkeypatch):
+    config = changed(staged, tsa=False, target_terms=("fixmatch", "mi"), confidence=0.3, views=3)
+    train_run(config, Path("whole"), quiet=True)
+    with monkeypatch.context() as patch:
+        kill_at(patch, 8)
+        with pytest.raises(Killed):
+            train_run(config, Path("again"), quiet=True)
+    train_run(config, Path("again"), quiet=True)
+    assert weights(Path("whole")) == weights(Path("again"))
+    assert Path("whole/records.jsonl").read_bytes() == Path("again/records.jsonl").read_bytes()
+    with pytest.raises(UserError, match="fixmatch compares two views of an image, but one is stored: add --views 4"):
+        make_task(changed(config, views=1))
+
+
 def test_views_change_training_and_their_labels_do_not_matter(staged):
     train_run(staged, Path("two"), quiet=True)
     train_run(changed(staged, views=1), Path("one"), quiet=True)

@@ -8,6 +8,7 @@ from tsadapt.core.adversarial import (
     randomized_map,
 )
 from tsadapt.core.confusion import class_confusion_loss
+from tsadapt.core.consistency import confident_label_loss, dropout_view
 from tsadapt.core.discrepancy import covariance_distance, fused_features, joint_mmd, multi_kernel_mmd
 from tsadapt.core.information import PredictionMemory, conditional_entropy, mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
@@ -51,9 +52,11 @@ __all__ = [
     "certainty_weights",
     "class_confusion_loss",
     "conditional_entropy",
+    "confident_label_loss",
     "covariance_distance",
     "dispersion_strength",
     "domain_loss",
+    "dropout_view",
     "fused_features",
     "inverted_domain_loss",
     "joint_mmd",

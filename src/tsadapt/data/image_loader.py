@@ -18,7 +18,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from tsadapt.data.images import Images, UnreadableImageError
 from tsadapt.data.loader import RowStream, mixed, pass_over
-from tsadapt.data.transforms import Transform
+from tsadapt.data.transforms import Transform, seen
 from tsadapt.data.types import Batch, Domain
 from tsadapt.errors import UserError
 
@@ -30,12 +30,16 @@ TRIES = 50
 
 @dataclass(frozen=True)
 class Views:
-    """Transforms for training and evaluation, the shortest side to decode, and the number of worker processes."""
+    """Transforms for training and evaluation, the shortest side to decode, and the number of worker processes.
+
+    `second` gives training another view of each target image; None where nothing asks for it.
+    """
 
     train: Transform
     test: Transform
     at_least: int
     workers: int
+    second: Transform | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class ImageBatches:
     def at(self, step: int) -> Batch:
         """The batch of step 1, 2, …"""
         if step != self._next:
-            self._iterator = iter(self._steps(self.streams, step, self.last, self.views.train))
+            self._iterator = iter(self._steps(self.streams, step, self.last, self.views.train, self.views.second))
         self._next = step + 1
         return self._batch(next(self._iterator))
 
@@ -112,8 +116,10 @@ class ImageBatches:
         for joined in self._steps(streams, 1, last, self.views.test):
             yield self._batch(joined)
 
-    def _steps(self, streams: tuple[RowStream, ...], first: int, last: int, view: Transform) -> Any:
-        dataset = _Replaced(self._images, view, self.views.at_least)
+    def _steps(
+        self, streams: tuple[RowStream, ...], first: int, last: int, view: Transform, second: Transform | None = None
+    ) -> Any:
+        dataset = _Replaced(self._images, view, self.views.at_least, second)
         steps = _Steps(streams[: len(self._images)], first, last)
         return _watched(_loader(dataset, steps, _join_samples, self.views.workers))
 
@@ -130,7 +136,8 @@ class ImageBatches:
         }
         b, rows = joined.source, torch.tensor(joined.rows)
         i_s, i_t = (rows, None) if not self.with_target else (rows[:b], rows[b:])
-        return Batch(joined.x[:b], self.y_s[i_s], i_s, None if i_t is None else joined.x[b:], i_t, unreadable)
+        x_t = None if i_t is None else joined.x[b:]
+        return Batch(joined.x[:b], self.y_s[i_s], i_s, x_t, i_t, joined.second, unreadable)
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,7 @@ class _Sample:
     role: int
     row: int
     x: Tensor | None
+    second: Tensor | None
     unreadable: dict[int, str]
 
 
@@ -146,6 +154,7 @@ class _Joined:
     """The samples of a step in one tensor, `source` source samples first; `lost`: a domain without readable images."""
 
     x: Tensor
+    second: Tensor | None
     rows: list[int]
     source: int
     unreadable: list[tuple[int, int, str]]
@@ -156,10 +165,12 @@ def _join_samples(samples: list[_Sample]) -> _Joined:
     lost = next((s for s in samples if s.x is None), None)
     if lost is not None:
         return _Joined(
-            torch.empty(0), [], 0, [(lost.role, row, why) for row, why in lost.unreadable.items()], lost.role
+            torch.empty(0), None, [], 0, [(lost.role, row, why) for row, why in lost.unreadable.items()], lost.role
         )
+    second = [s.second for s in samples if s.second is not None]
     return _Joined(
         torch.stack([s.x for s in samples if s.x is not None]),
+        torch.stack(second) if second else None,
         [s.row for s in samples],
         sum(s.role == 0 for s in samples),
         [(s.role, row, why) for s in samples for row, why in s.unreadable.items()],
@@ -189,10 +200,13 @@ class _Steps:
 
 
 class _Replaced(TorchDataset[_Sample]):
-    """The image of a key, or a random readable image of the same domain (a function of the key's seed)."""
+    """The image of a key, or a random readable image of the same domain (a function of the key's seed).
 
-    def __init__(self, images: tuple[Images, ...], view: Transform, at_least: int) -> None:
-        self.images, self.view, self.at_least = images, view, at_least
+    A `second` view is for images of the target alone.
+    """
+
+    def __init__(self, images: tuple[Images, ...], view: Transform, at_least: int, second: Transform | None) -> None:
+        self.images, self.view, self.at_least, self.second = images, view, at_least, second
 
     def __getitem__(self, key: tuple[int, int, int]) -> _Sample:
         role, first, seed = key
@@ -206,8 +220,9 @@ class _Replaced(TorchDataset[_Sample]):
             except UnreadableImageError as error:
                 unreadable[row] = str(error)
                 continue
-            return _Sample(role, row, _seen(self.view, image, seed), unreadable)
-        return _Sample(role, first, None, unreadable)
+            second = seen(self.second, image, mixed(seed, TRIES)) if self.second is not None and role == 1 else None
+            return _Sample(role, row, seen(self.view, image, seed), second, unreadable)
+        return _Sample(role, first, None, None, unreadable)
 
 
 class _Decoded(TorchDataset["tuple[int, Tensor | str]"]):
@@ -221,15 +236,7 @@ class _Decoded(TorchDataset["tuple[int, Tensor | str]"]):
             image = self.images.decode(row, self.at_least)
         except UnreadableImageError as error:
             return row, str(error)
-        return row, self.view(image) if self.seed is None else _seen(self.view, image, mixed(self.seed, row))
-
-
-def _seen(view: Transform, image: Tensor, seed: int) -> Tensor:
-    """The view of an image, a function of the seed."""
-    # The transforms use torch's global generator. Without workers, training uses it too: leave it unchanged.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return view(image)
+        return row, self.view(image) if self.seed is None else seen(self.view, image, mixed(self.seed, row))
 
 
 def _loader(dataset: TorchDataset[Any], groups: Any, join: Callable[[list[Any]], Any], workers: int) -> Any:

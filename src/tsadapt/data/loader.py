@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tsadapt.data.stored import StoredRows
+from tsadapt.data.transforms import seen, strong_transform
 from tsadapt.data.types import Batch, Domain
 
 __all__ = ["PairedBatches", "RowStream", "mixed", "paired_streams", "pass_over", "seeded"]
@@ -40,13 +41,25 @@ class RowStream:
 
 
 class PairedBatches:
-    """Batches of two domains in memory, or stored; `with_target=False` leaves out the target rows."""
+    """Batches of two domains in memory, or stored; `with_target=False` leaves out the target rows.
 
-    def __init__(self, source: Domain, target: Domain, streams: tuple[RowStream, RowStream], with_target: bool) -> None:
+    With `second`, training sees small images of the target, and what is stored of images, in a second view too.
+    """
+
+    def __init__(
+        self,
+        source: Domain,
+        target: Domain,
+        streams: tuple[RowStream, RowStream],
+        with_target: bool,
+        second: bool = False,
+    ) -> None:
         if source.y is None:
             raise ValueError("the source needs labels")
         self.x_s, self.y_s, self.x_t = _rows_of(source), source.y, _rows_of(target)
-        self.streams, self.with_target = streams, with_target
+        self.streams, self.with_target, self.second = streams, with_target, second
+        small = isinstance(self.x_t, Tensor) and self.x_t.ndim == 4 and self.x_t.dtype == torch.uint8
+        self._strong = strong_transform() if second and small else None
 
     def at(self, step: int) -> Batch:
         """The batch of step 1, 2, …"""
@@ -64,7 +77,8 @@ class PairedBatches:
         if not self.with_target:
             return Batch(x_s, y_s, i_s, None, None)
         i_t = streams[1].rows_at(step)
-        return Batch(x_s, y_s, i_s, self._taken(1, i_t, trained), i_t)
+        second = None if trained is None or not self.second else self._second(i_t, trained)
+        return Batch(x_s, y_s, i_s, self._taken(1, i_t, trained), i_t, second)
 
     def _taken(self, role: int, rows: Tensor, trained: int | None) -> Tensor:
         x = (self.x_s, self.x_t)[role]
@@ -72,8 +86,24 @@ class PairedBatches:
             return x.index_select(0, rows)
         if trained is None:
             return x[rows]
-        draw = seeded(self.streams[role].seed, 6, role, trained)
-        return x.seen(rows, torch.randint(0, 2**31, (len(rows),), generator=draw).tolist())
+        return x.seen(rows, self._views(role, len(rows), trained).tolist())
+
+    def _views(self, role: int, rows: int, step: int) -> Tensor:
+        """The numbers of the views of stored rows in a step of training."""
+        return torch.randint(0, 2**31, (rows,), generator=seeded(self.streams[role].seed, 6, role, step))
+
+    def _second(self, rows: Tensor, step: int) -> Tensor | None:
+        """Rows of the target in a second view, if they have one; a stored one is never the first."""
+        x, seed = self.x_t, mixed(self.streams[1].seed, 11, step)
+        if isinstance(x, Tensor):
+            if self._strong is None:
+                return None
+            images = enumerate(x.index_select(0, rows))
+            return torch.stack([seen(self._strong, image, mixed(seed, slot)) for slot, image in images])
+        if x.views < 2:
+            raise ValueError(f"a second view needs two stored views, found {x.views}")
+        apart = torch.randint(1, x.views, (len(rows),), generator=seeded(seed))
+        return x.seen(rows, (self._views(1, len(rows), step) % x.views + apart).tolist())
 
 
 def _rows_of(domain: Domain) -> Tensor | StoredRows:

@@ -13,7 +13,17 @@ from torch.nn import functional as F
 
 from tsadapt.vision import load_torchvision
 
-__all__ = ["Augment", "Framing", "ImageShape", "Transform", "evaluation_transform", "fit_images", "training_transform"]
+__all__ = [
+    "Augment",
+    "Framing",
+    "ImageShape",
+    "Transform",
+    "evaluation_transform",
+    "fit_images",
+    "seen",
+    "strong_transform",
+    "training_transform",
+]
 
 Transform = Callable[[Tensor], Tensor]
 Augment = Literal["random-crop", "center-crop"]
@@ -96,6 +106,27 @@ def training_transform(framing: Framing, augment: Augment) -> Transform:
     )
     transform: Transform = v2.Compose([_resize(framing), crop, v2.RandomHorizontalFlip()])
     return transform
+
+
+def strong_transform(framing: Framing | None = None, augment: Augment = "random-crop") -> Transform:
+    """As in training, then two random changes of shape or colour (RandAugment; Cubuk et al., 2020): (3, size, size).
+
+    Without a framing, the changes alone: of an image of any size, with one channel or three, as uint8.
+    """
+    v2 = _transforms()
+    changes: Transform = v2.RandAugment(num_ops=2, magnitude=10)
+    if framing is None:
+        return changes
+    transform: Transform = v2.Compose([training_transform(framing, augment), changes])
+    return transform
+
+
+def seen(view: Transform, image: Tensor, seed: int) -> Tensor:
+    """The view of an image, a function of the seed."""
+    # The transforms use torch's global generator. Without workers, training uses it too: leave it unchanged.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return view(image)
 
 
 def _resize(framing: Framing) -> Any:

@@ -129,7 +129,8 @@ class Dataset:
 class Batch:
     """Source rows with labels, target rows without; i_s and i_t are the rows' indices in their domains.
 
-    `unreadable` maps each image that could not be decoded, and was replaced by another, to the reason.
+    `second_t` are the target's rows in another random view, where it is asked for and there is one. `unreadable` maps
+    each image that could not be decoded, and was replaced by another, to the reason.
     """
 
     x_s: Tensor
@@ -137,6 +138,7 @@ class Batch:
     i_s: Tensor
     x_t: Tensor | None
     i_t: Tensor | None
+    second_t: Tensor | None = None
     unreadable: dict[str, str] = field(default_factory=dict)
 
 

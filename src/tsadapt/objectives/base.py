@@ -73,7 +73,8 @@ class Outputs:
     statistics that a term asked for, by domain, estimator and head. `generator` gives the random numbers of this
     forward pass, a function of the seed and the step. `inputs` are what came into the network, of the source and of the
     target, and `network` gives features (B, K) and combined logits (B, C) of inputs of a term's own making; running
-    averages of batch normalisation do not take these in.
+    averages of batch normalisation do not take these in. `second` are the target's inputs in another random view, if a
+    term `needs_views` and the data has them.
     """
 
     source: View
@@ -86,6 +87,7 @@ class Outputs:
     generator: Callable[[], torch.Generator]
     inputs: tuple[Tensor, Tensor | None]
     network: Callable[[Tensor], tuple[Tensor, Tensor]]
+    second: Tensor | None = None
 
     def both(self) -> tuple[View, View]:
         """Source and target, for a term that needs both."""
@@ -162,7 +164,7 @@ class Term(nn.Module):
 
     and become attributes of each object. `paper` is where it comes from, with its year. `practice` tells a practitioner
     in a paragraph what it assumes, when it helps and when it hurts, and `cost` what a step takes: forward and backward
-    passes, and what else is large.
+    passes, and what else is large. `needs_views` is 2 for a term that compares two views of the target's rows.
     """
 
     paper: ClassVar[str] = ""
@@ -170,6 +172,7 @@ class Term(nn.Module):
     cost: ClassVar[str] = "one pass"
     settings: ClassVar[dict[str, Setting]] = {}
     needs_target: bool = True
+    needs_views: ClassVar[int] = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -54,6 +54,7 @@ class Objective(nn.Module):
         self.statistics = SharedStatistics([one for term in made.values() for one in term.statistics()], context)
         self.source_name, self.target_names = config.source_term, config.target_terms
         self.needs_target = any(term.needs_target for term in made.values())
+        self.needs_views = max(term.needs_views for term in made.values())
 
     def __iter__(self) -> Iterator[Term]:
         return iter(cast("list[Term]", [self.source_term, *self.target_terms, self.method]))

@@ -80,6 +80,7 @@ def _needs(name: str, cls: type[Term]) -> list[str]:
     found = {
         "target": cls.needs_target or normalised,
         "memory": memory,
+        "two views": cls.needs_views > 1,
         "batch normalisation": normalised,
         "linear head": issubclass(cls, (SourceTerm, TargetTerm)) and cls.linear,
     }

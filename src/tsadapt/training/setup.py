@@ -13,7 +13,7 @@ from tsadapt.data.image_loader import Views, workers_here
 from tsadapt.data.loader import mixed
 from tsadapt.data.open import canonical_name, open_dataset
 from tsadapt.data.paths import absolute_path
-from tsadapt.data.transforms import Framing, evaluation_transform, training_transform
+from tsadapt.data.transforms import Augment, Framing, evaluation_transform, strong_transform, training_transform
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError
 from tsadapt.models.activations import Looks
@@ -66,12 +66,14 @@ class Task:
         """How training reads images; None where rows are in memory, or stored."""
         if self.preprocessing is None or self.preprocessing.frozen or self.config.train_from is not None:
             return None
-        framing, augment = self.preprocessing.framing, self.config.augment
+        framing = self.preprocessing.framing
+        augment: Augment = "center-crop" if self.config.augment == "center-crop" else "random-crop"
         return Views(
-            training_transform(framing, "center-crop" if augment == "center-crop" else "random-crop"),
+            training_transform(framing, augment),
             evaluation_transform(framing),
             2 * framing.resize,
             workers_here(self.config.workers, len(self.source.train) + len(self.target.train)),
+            strong_transform(framing, augment) if _of_two_views(self.config) else None,
         )
 
 
@@ -253,6 +255,8 @@ def _check_stage(config: RunConfig) -> None:
         if config.views > 1:
             raise UserError(f"views is {config.views}, but only --train-from stores views of images: add it.")
         return
+    if config.views == 1 and (terms := _of_two_views(config)):
+        raise UserError(f"{', '.join(terms)} compares two views of an image, but one is stored: add --views 4.")
     if config.freeze_backbone is not None:
         flag = "--freeze-backbone" if config.freeze_backbone else "--no-freeze-backbone"
         raise UserError(f"--train-from {config.train_from} trains the end of the backbone: leave out {flag}.")
@@ -260,6 +264,11 @@ def _check_stage(config: RunConfig) -> None:
         raise UserError("Ten crops need a backbone that is trained as a whole: leave out --ten-crop or --train-from.")
     if config.augment != "auto" and config.views == 1:
         raise UserError(f"--augment {config.augment} needs several stored crops of an image: add --views 4.")
+
+
+def _of_two_views(config: RunConfig) -> list[str]:
+    """The terms of a run that compare two views of the target's rows."""
+    return [name for name, cls in term_classes(config).items() if cls.needs_views > 1]
 
 
 def _stored(

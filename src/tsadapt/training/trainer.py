@@ -55,6 +55,8 @@ class Trainer:
         if None in (config.steps, config.batch_size, config.target_batch_size, config.lr):
             raise ValueError("the config has settings that are None: fill them in before training")
         self.config, self.steps, self.at = config, config.steps or 0, 0
+        self.passes = 0
+        """Further passes through the network in this step."""
         self.device = pick_device(config.device)
         # With the channels last in memory, convolutional networks take a third less time; others do not notice.
         channels_last(model)
@@ -69,7 +71,7 @@ class Trainer:
         batch_sizes = (config.batch_size or 1, config.target_batch_size or 1)
         streams = paired_streams(source, target, batch_sizes, config.seed)
         self.batches: PairedBatches | ImageBatches = (
-            PairedBatches(source, target, streams, self.with_target)
+            PairedBatches(source, target, streams, self.with_target, self.objective.needs_views > 1)
             if views is None
             else ImageBatches(source, target, streams, self.with_target, views, self.steps)
         )
@@ -87,7 +89,7 @@ class Trainer:
 
     def step(self, describe: bool = False) -> dict[str, Any]:
         """One step; the terms of its objective, by name, and with `describe` all that is logged beside them."""
-        self.at += 1
+        self.at, self.passes = self.at + 1, 0
         # Dropout draws from torch's own generator: make it a function of the seed and the step as well.
         seed = mixed(self.config.seed, 3, self.at)
         torch.default_generator.manual_seed(seed)
@@ -139,9 +141,10 @@ class Trainer:
         generator = cache(lambda: seeded(self.config.seed, 4, self.at))
         both = (source[0], None if target is None else target[0])
         inputs = (x[0], x[1] if len(x) == 2 else None)
+        second = None if batch.second_t is None else batch.second_t.to(self.device)
         out = Outputs(
             *both, linear, progress, tuple(features), self._classify, self.statistics.of, generator, inputs,
-            self._network,
+            lambda x: self._network(x, features), second,
         )  # fmt: skip
         return out, features
 
@@ -154,9 +157,18 @@ class Trainer:
         with autocast(self.device, self.config.precision):
             return tuple(head.logits for head in self.model.classify(features))
 
-    def _network(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        with autocast(self.device, self.config.precision), still_averages(self.model):
+    def _network(self, x: Tensor, seen: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """A further pass: its dropout is its own, and the features that it gives are `seen` with the others."""
+        self.passes += 1
+        devices = [self.device] if self.device.type == "cuda" else []
+        with (
+            torch.random.fork_rng(devices),
+            autocast(self.device, self.config.precision),
+            still_averages(self.model),
+        ):
+            torch.manual_seed(mixed(self.config.seed, 12, self.at, self.passes))
             features, logits = self.model(x)
+        seen.append(features)
         return features.float(), logits.float()
 
     def _described(self, iteration: "Iteration") -> dict[str, Any]:
