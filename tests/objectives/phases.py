@@ -1,11 +1,13 @@
 """What each step of a method's optimizers moves: the extractor, the heads, and the method's own networks."""
 
+import io
+
 import torch
 
 from tsadapt.training.setup import make_task, make_trainer
 from tsadapt.training.trainer import Iteration, Trainer
 
-__all__ = ["parts", "recorded", "same", "trainer_of"]
+__all__ = ["parts", "recorded", "resumed", "same", "trainer_of"]
 
 
 def trainer_of(config, steps=0) -> Trainer:
@@ -14,6 +16,15 @@ def trainer_of(config, steps=0) -> Trainer:
     for _ in range(steps):
         made.step()
     return made
+
+
+def resumed(trainer) -> Trainer:
+    """Another trainer at the same step, by way of a file's bytes."""
+    file = io.BytesIO()
+    torch.save(trainer.state(), file)
+    again = make_trainer(make_task(trainer.config))
+    again.load(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
+    return again
 
 
 def same(module, state) -> bool:

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 from tests.configs import changed
-from tests.objectives.phases import recorded, same, trainer_of
+from tests.objectives.phases import recorded, resumed, same, trainer_of
 from torch import nn
 
 from tsadapt.core import domain_loss
 from tsadapt.errors import UserError
-from tsadapt.training.setup import make_task, make_trainer
+from tsadapt.training.setup import make_task
 from tsadapt.training.trainer import Iteration
 
 
@@ -118,9 +118,7 @@ def test_what_the_discriminator_looks_at(adda, discriminated):
 @pytest.mark.parametrize("stop", [1, 2, 3])
 def test_resume_in_and_between_the_stages(adda, stop):
     whole = trainer_of(adda, steps=stop)
-    torch.save(whole.state(), "state.pt")
-    again = make_trainer(make_task(adda))
-    again.load(torch.load("state.pt", weights_only=True))
+    again = resumed(whole)
     for _ in range(4):
         assert whole.step(describe=True) == again.step(describe=True)
     assert same(again.model, whole.model.state_dict())

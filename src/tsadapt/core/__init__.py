@@ -10,6 +10,7 @@ from tsadapt.core.adversarial import (
 from tsadapt.core.confusion import class_confusion_loss
 from tsadapt.core.consistency import confident_label_loss, dropout_view
 from tsadapt.core.discrepancy import covariance_distance, fused_features, joint_mmd, multi_kernel_mmd
+from tsadapt.core.halves import half_confusion_loss, half_logit, joint_entropy
 from tsadapt.core.information import PredictionMemory, conditional_entropy, mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
 from tsadapt.core.loss import TSALoss
@@ -58,7 +59,10 @@ __all__ = [
     "domain_loss",
     "dropout_view",
     "fused_features",
+    "half_confusion_loss",
+    "half_logit",
     "inverted_domain_loss",
+    "joint_entropy",
     "joint_mmd",
     "keeps_second_moments",
     "largest_singular_energy",
