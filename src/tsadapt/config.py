@@ -217,6 +217,7 @@ SHORTHANDS = {
         None,
         "Settings that were tried together (tsadapt list presets); flags take precedence.",
         metavar="NAME",
+        shown="none",
     ),
 }
 """Settings that stand for others."""

@@ -104,7 +104,7 @@ def test_the_terms_that_there_are_stand_in_the_help(fit_help):
     there = flags(fit_help)
     for flag, registry in (("method", METHODS), ("source-term", SOURCE_TERMS), ("target-term", TARGET_TERMS)):
         assert f"Available: {', '.join(registry)}." in there[flag]
-    assert "[isda, sampled, tsa]" in there["lambda0"]  # whose setting it is
+    assert "[isda, sampled, t2sa, tsa]" in there["lambda0"]  # whose setting it is
 
 
 def test_the_steps_by_the_data_are_those_of_the_networks(fit_help):

@@ -55,6 +55,7 @@ def test_they_equal_the_formula(weighted, some, tiles, monkeypatch):
     pull = torch.randn(table.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     close(*(torch.autograd.grad((one * pull).sum(), weight)[0] for one in (table, written_out)))
     close(of.moments().covariance, torch.stack([one[2] for one in expected]))
+    close(of.total_variances(), torch.stack([one[2].trace() for one in expected]))
     a = of.factor(3)
     close(a.T @ a, expected[3][2])
 

@@ -124,6 +124,77 @@ def test_properties(seed, strength):
     close(without, transferable_cross_entropy(p.logits, p.y, p.weight, source, still, strength))
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("b", "classes"), SIZES)
+@pytest.mark.parametrize("epsilon", [0.0, 0.2])
+def test_a_strength_for_each_class(form, b, classes, epsilon):
+    """A batch of one class at a time has that class's strength."""
+    p = problem(3, b=b, classes=classes)
+    strengths = torch.linspace(0, 1, classes, dtype=torch.float64)
+    each = []
+    for i, y in enumerate(p.y.tolist()):
+        arguments = (
+            p.logits[i : i + 1],
+            p.y[i : i + 1],
+            p.weight,
+            p.shift,
+            p.moments_t.covariance,
+            float(strengths[y]),
+        )
+        each.append(naive.smoothed_bound(*arguments, epsilon))
+    loss = transferable_cross_entropy(
+        p.logits, p.y, p.weight, *p.statistics(form), strengths, reduction="none", label_smoothing=epsilon
+    )
+    close(loss, torch.stack(each))
+    same = torch.full((classes,), 0.4, dtype=torch.float64)
+    close(*(transferable_logits(p.logits, p.y, p.weight, *p.statistics(form), s) for s in (same, 0.4)))
+    assert torch.autograd.gradcheck(
+        lambda w: transferable_cross_entropy(p.f @ w.T, p.y, w, *p.statistics(form), strengths),
+        (p.weight.clone().requires_grad_(),),
+    )
+    with pytest.raises(ValueError, match=r"strength has shape \(2,\), expected a number or"):
+        transferable_logits(p.logits, p.y, p.weight, *p.statistics(form), strengths[:2])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("b", "classes"), SIZES)
+def test_without_the_common_shift(form, b, classes):
+    p = problem(7, b=b, classes=classes)
+    centred = p.shift - p.shift.mean(0)
+    z = transferable_logits(p.logits, p.y, p.weight, *p.statistics(form), 0.5, common_shift=False)
+    close(z, naive.transferable_logits(p.logits, p.y, p.weight, centred, p.moments_t.covariance, 0.5))
+    # A class that has no rows in the target has no shift to count.
+    p.labels_t = p.labels_t.clamp_min(1)
+    known = p.shift[1:]
+    shift, covariance = p.shift.clone(), p.moments_t.covariance.clone()
+    shift[1:], shift[0], covariance[0] = known - known.mean(0), 0, 0
+    z = transferable_logits(p.logits, p.y, p.weight, *p.statistics(form), 0.5, common_shift=False)
+    close(z, naive.transferable_logits(p.logits, p.y, p.weight, shift, covariance, 0.5), rtol=1e-8, atol=1e-8)
+
+
+def test_moving_all_of_the_target_alike_changes_nothing_without_the_common_shift():
+    p = problem(7)
+    losses = []
+    for move in (0.0, 5.0):
+        moved = ClassMoments(p.moments_t.count, p.moments_t.mean + move, p.moments_t.covariance)
+        arguments = (p.logits, p.y, p.weight, p.moments_s, moved, 0.5)
+        losses.append(transferable_cross_entropy(*arguments, common_shift=False))
+        losses.append(transferable_cross_entropy(*arguments))
+    close(losses[0], losses[2])
+    assert abs(losses[1] - losses[3]) > 0.1
+
+
+def test_a_margin():
+    p = problem(2)
+    arguments = (p.logits, p.y, p.weight, p.moments_s, p.moments_t, 0.5)
+    z = transferable_logits(*arguments)
+    z[range(len(p.y)), p.y] -= 0.3
+    close(transferable_cross_entropy(*arguments, margin=0.3), F.cross_entropy(z, p.y))
+    none = transferable_cross_entropy(*arguments, margin=0.0)
+    assert torch.equal(none, transferable_cross_entropy(*arguments))
+    assert transferable_cross_entropy(*arguments, margin=0.3) > none
+
+
 def test_switches():
     p = problem(5)
     source, target = p.moments_s, p.moments_t

@@ -25,13 +25,13 @@ def option_group(title: str, options: list[tuple[str, Any, Any]]) -> tuple[str, 
 def objective_options() -> list[tuple[str, Any, Any]]:
     """Flags that are short for several settings, or name a term's setting in full."""
 
-    def described(text: str, metavar: str | None = None) -> Any:
-        return tyro.conf.arg(help=text, help_behavior_hint="", metavar=metavar)
+    def described(text: str, metavar: str | None = None, hint: str = "") -> Any:
+        return tyro.conf.arg(help=text, help_behavior_hint=hint, metavar=metavar)
 
     set_text = "Set one term only, where several share a setting's name; may be repeated."
     return [
         *((name, Annotated[bool, described(one.help)], False) for name, one in SHORTHANDS.items() if one.kind is bool),
-        ("preset", Annotated[MaybeText, described(SHORTHANDS["preset"].help, "NAME")], None),
+        ("preset", Annotated[MaybeText, described(SHORTHANDS["preset"].help, "NAME", "(default: none)")], None),
         ("no_mi", Annotated[bool, described("With --tsa, leave out mutual information.")], False),
         ("set", Annotated[Texts, described(set_text, "TERM.NAME=VALUE")], ()),
     ]

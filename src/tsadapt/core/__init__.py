@@ -7,6 +7,7 @@ from tsadapt.core.adversarial import (
     multilinear_map,
     randomized_map,
 )
+from tsadapt.core.averaging import average_weights
 from tsadapt.core.confusion import class_confusion_loss
 from tsadapt.core.consistency import confident_label_loss, dropout_view
 from tsadapt.core.discrepancy import covariance_distance, fused_features, joint_mmd, multi_kernel_mmd
@@ -24,6 +25,7 @@ from tsadapt.core.neighbours import (
     neighbour_labels,
 )
 from tsadapt.core.norms import norm_growth_loss
+from tsadapt.core.prototypes import prototype_distance
 from tsadapt.core.pseudo_labels import centroid_labels, nearest_centroid, product_labels, pseudo_label_loss
 from tsadapt.core.reversal import reverse_at, reverse_gradient
 from tsadapt.core.rows import RowStatistics
@@ -48,6 +50,7 @@ __all__ = [
     "TSALoss",
     "attraction_dispersion_loss",
     "augmentation_strength",
+    "average_weights",
     "balanced_predictions",
     "centroid_labels",
     "certainty_weights",
@@ -79,6 +82,7 @@ __all__ = [
     "nuclear_norm",
     "nuclear_norm_loss",
     "product_labels",
+    "prototype_distance",
     "pseudo_label_loss",
     "random_directions",
     "randomized_map",

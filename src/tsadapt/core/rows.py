@@ -88,6 +88,13 @@ class RowStatistics:
         covariance = torch.stack([a.T @ a for a in map(self.factor, range(self.classes))])
         return ClassMoments(count, mean.to(covariance), covariance)
 
+    def total_variances(self) -> Tensor:
+        """The trace of each class's covariance (C,), in float64, without the covariances."""
+        v = torch.ones_like(self.labels, dtype=torch.float64) if self.weights is None else self.weights
+        squares = v.new_zeros(self.classes + 1).index_add_(0, self.labels, v * self.features.double().square().sum(1))
+        mass, mean = self.mass[:-1], self.class_means()[1]
+        return (squares[:-1] / torch.where(mass > 0, mass, 1) - mean.square().sum(1)).clamp_min(0)
+
     def pooled(self) -> ClassMoments:
         """All classes as one: mean of all rows, and the average within-class covariance, both weighted."""
         count, means = self.class_means()

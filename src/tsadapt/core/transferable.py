@@ -39,9 +39,10 @@ def transferable_logits(
     weight: Tensor,
     source: ClassStatistics | None,
     target: ClassStatistics | None,
-    strength: float,
+    strength: float | Tensor,
     *,
     mean_shift: bool = True,
+    common_shift: bool = True,
     covariance: Covariance = "target",
     policy: Policy = "skip",
     min_count: int = 1,
@@ -50,12 +51,13 @@ def transferable_logits(
 
         Z_i^c = ŷ_i^c + λ (w_c − w_y)·Δμ^y + ½ λ (w_c − w_y)ᵀ Σ_t^y (w_c − w_y),    y = y_i
 
-    Shapes: `logits` (B, C), `labels` (B,), `weight` (C, K); λ is `strength`. `source` and `target` are a
-    `FeatureMemory`, `IterativeMoments` or `ClassMoments` of C classes and K features, and are constants: the gradient
-    reaches `logits` and `weight`. Computed in float32 or wider, also under autocast.
+    Shapes: `logits` (B, C), `labels` (B,), `weight` (C, K); λ is `strength`, one number or λ^y (C,). `source` and
+    `target` are a `FeatureMemory`, `RowStatistics`, `IterativeMoments` or `ClassMoments` of C classes and K features,
+    and are constants: the gradient reaches `logits` and `weight`. Computed in float32 or wider, also under autocast.
 
     Switches: `mean_shift=False` leaves out Δμ; `covariance="none"` leaves out Σ; ISDA is
-    `mean_shift=False, covariance="source"` (then `target` may be None).
+    `mean_shift=False, covariance="source"` (then `target` may be None). `common_shift=False` takes off Δμ^y what all
+    classes share: its mean over the classes with `min_count` rows in both domains.
 
     A class that has fewer than `min_count` rows in a domain that is used follows `policy`:
     "skip" leaves its logits as they are (plain cross-entropy); "official" does what the published code does, taking
@@ -71,8 +73,9 @@ def transferable_logits(
     tensor([[0.0000, 0.7500]])
     """
     return _augmented(
-        logits, labels, weight, source, target, strength, mean_shift, covariance, policy, min_count, wants_spread=False
-    )[0]
+        logits, labels, weight, source, target, strength, mean_shift, common_shift, covariance, policy, min_count,
+        wants_spread=False,
+    )[0]  # fmt: skip
 
 
 def transferable_cross_entropy(
@@ -81,14 +84,16 @@ def transferable_cross_entropy(
     weight: Tensor,
     source: ClassStatistics | None,
     target: ClassStatistics | None,
-    strength: float,
+    strength: float | Tensor,
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
     mean_shift: bool = True,
+    common_shift: bool = True,
     covariance: Covariance = "target",
     policy: Policy = "skip",
     min_count: int = 1,
     label_smoothing: float = 0.0,
+    margin: float = 0.0,
 ) -> Tensor:
     """L_∞, an upper bound of the expected cross-entropy over N(f + λΔμ^y, λΣ_t^y).
 
@@ -103,7 +108,7 @@ def transferable_cross_entropy(
         L_∞^ε = (1/B) Σ_i [ log Σ_c exp(Z_i^c) − Σ_k q_k (Z_i^k − ½ λ σ_i^k) ]
               = (1/B) Σ_i [ CE_ε(Z_i, y_i) + (ε/C) Σ_k ½ λ σ_i^k ],    σ_i^k = (w_k − w_y)ᵀ Σ_t^y (w_k − w_y)
 
-    CE_ε(Z, y) alone would be smaller, and no bound.
+    CE_ε(Z, y) alone would be smaller, and no bound. `margin` η takes Z^y − η for Z^y, so that y must win by as much.
 
     >>> import torch
     >>> from tsadapt.core import FeatureMemory
@@ -117,9 +122,11 @@ def transferable_cross_entropy(
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing is {label_smoothing}, expected a number from 0 to 1.")
     z, spread = _augmented(
-        logits, labels, weight, source, target, strength, mean_shift, covariance, policy, min_count,
+        logits, labels, weight, source, target, strength, mean_shift, common_shift, covariance, policy, min_count,
         wants_spread=label_smoothing > 0,
     )  # fmt: skip
+    if margin:
+        z = z - margin * F.one_hot(labels.to(torch.int64), z.shape[1])
     loss = F.cross_entropy(z, labels.to(torch.int64), reduction=reduction, label_smoothing=label_smoothing)
     if spread is None:
         return loss
@@ -133,8 +140,9 @@ def _augmented(
     weight: Tensor,
     source: ClassStatistics | None,
     target: ClassStatistics | None,
-    strength: float,
+    strength: float | Tensor,
     mean_shift: bool,
+    common_shift: bool,
     covariance: Covariance,
     policy: Policy,
     min_count: int,
@@ -145,7 +153,7 @@ def _augmented(
     used = _used(source, target, mean_shift, covariance, policy, weight)
     dtype = computing_dtype(logits, weight)
     logits = logits.to(dtype)
-    if strength == 0 or b == 0 or not used:
+    if b == 0 or not used or (not isinstance(strength, Tensor) and strength == 0):
         return logits, None
     with full_precision(logits):
         w = weight.to(dtype)
@@ -154,17 +162,29 @@ def _augmented(
         means = {domain: statistics.class_means(classes) for domain, statistics in used.items()}
         enough = enough_rows([count for count, _ in means.values()], policy, min_count, w.device)
         offsets, spread = None, None
+        lam = strength
+        if isinstance(strength, Tensor):
+            if tuple(strength.shape) != (c,):
+                raise ValueError(f"strength has shape {tuple(strength.shape)}, expected a number or ({c},).")
+            every = strength.detach().to(w)
+            lam = (every if classes is None else every.index_select(0, classes))[:, None]  # (P, 1)
         if mean_shift:
             shift = mean_shifts(used["source"], used["target"], means["source"], means["target"], enough, policy)
-            along = (strength * shift).to(w) @ w.T  # (P, C)
+            if not common_shift:
+                shift = shift - _common_shift(used["source"], used["target"], min_count).to(shift)
+            scaled = lam.to(shift) * shift if isinstance(lam, Tensor) else lam * shift
+            along = scaled.to(w) @ w.T  # (P, C)
             offsets = along - (along.diagonal()[:, None] if classes is None else along.gather(1, classes[:, None]))
         if covariance != "none":
             variances = used[covariance].variances_along(w, classes, means[covariance])
             if enough is not None and policy == "global":
                 pooled = quadratic_forms(w, classes, used[covariance].pooled().covariance)
                 variances = torch.where(enough[:, None], variances, pooled)
-            half = 0.5 * strength
-            offsets = half * variances if offsets is None else offsets.add(variances, alpha=half)
+            half = 0.5 * lam
+            if offsets is None or isinstance(half, Tensor):
+                offsets = half * variances if offsets is None else offsets + half * variances
+            else:
+                offsets = offsets.add(variances, alpha=half)
             spread = half * variances if wants_spread else None
         assert offsets is not None
         if enough is not None and policy == "skip":
@@ -194,6 +214,14 @@ def mean_shifts(
         return shift
     overall = target.pooled().mean.to(shift) - source.pooled().mean.to(shift)  # (1, K)
     return torch.where(enough.to(shift.device)[:, None], shift, overall)
+
+
+def _common_shift(source: ClassStatistics, target: ClassStatistics, min_count: int) -> Tensor:
+    """The mean of Δμ (K,) over the classes that have enough rows in both domains; zero if none has."""
+    (count_s, mean_s), (count_t, mean_t) = source.class_means(), target.class_means()
+    count_s, mean_s = count_s.to(count_t.device), mean_s.to(mean_t)
+    both = (torch.minimum(count_s, count_t) >= min_count).to(mean_t)[:, None]
+    return ((mean_t - mean_s) * both).sum(0) / both.sum().clamp_min(1)
 
 
 def _check(logits: Tensor, labels: Tensor, weight: Tensor) -> tuple[int, int]:

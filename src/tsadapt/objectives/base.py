@@ -130,7 +130,8 @@ class Context:
 
     K features (`dim`), those of each head (`head_dims`), C classes and their names, the rows of both domains, the share
     of each class among the source's labels (C,), the steps of the run, the rows of both domains in a batch, and the
-    width of a discriminator. `copy_extractor` gives a copy of what turns inputs into features, as it is now.
+    width of a discriminator. `copy_extractor` gives a copy of what turns inputs into features, as it is now, and
+    `copy_network` one of the whole network, from inputs to features (B, K) and combined logits (B, C).
     """
 
     dim: int
@@ -142,6 +143,7 @@ class Context:
     batch_sizes: tuple[int, int]
     discriminator_width: int
     copy_extractor: Callable[[], nn.Module]
+    copy_network: Callable[[], nn.Module] = nn.Identity
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,12 @@ class SourceTerm(Term):
 
     needs_target = False
     linear: ClassVar[bool] = False
+
+    def constrain(self, linear_layers: Sequence[nn.Linear]) -> None:
+        """Put right, in place, what must hold of the heads that it trains: before the first iteration and after each.
+
+        A head of unit rows, say: then the network that predicts is the one that the term has trained.
+        """
 
     def forward(self, out: Outputs) -> Tensor:
         """The loss, summed over the heads."""

@@ -62,6 +62,7 @@ class Trainer:
         channels_last(model)
         self.model = model.to(self.device).train()
         self.objective = Objective(config, _context(config, model, source, target)).to(self.device)
+        self.objective.source_term.constrain(self.model.linear_layers)
         self.statistics = self.objective.statistics
         self.extractor = nn.ModuleList([model.backbone, model.bottleneck])
         self.heads = nn.ModuleList([model.branches, model.heads])
@@ -105,6 +106,7 @@ class Trainer:
         self.unreadable |= batch.unreadable
         iteration = Iteration(self, batch, describe)
         self.objective.method.update(iteration)
+        self.objective.source_term.constrain(self.model.linear_layers)
         return {**iteration.values, **self._described(iteration)} if describe else iteration.values
 
     def forward(
@@ -327,4 +329,5 @@ def _context(config: RunConfig, model: Classifier, source: Domain, target: Domai
         batch_sizes=(config.batch_size or 0, config.target_batch_size or 0),
         discriminator_width=width,
         copy_extractor=lambda: deepcopy(nn.ModuleList([model.backbone, model.bottleneck])),
+        copy_network=lambda: deepcopy(model),
     )

@@ -4,16 +4,17 @@ from torch import Tensor
 
 from tsadapt.core import sampled_cross_entropy
 from tsadapt.objectives.base import SOURCE_TERMS, Head, Outputs
-from tsadapt.objectives.source_terms.tsa import TSA
+from tsadapt.objectives.source_terms.tsa import TowardsTarget
 from tsadapt.settings import setting
 
 __all__ = ["Sampled"]
 
 
 @SOURCE_TERMS.register("sampled")
-class Sampled(TSA):
+class Sampled(TowardsTarget):
     """TSA by drawn copies instead of the closed form, for comparison."""
 
+    paper = "Li et al., CVPR 2021"
     practice = (
         "It assumes what `tsa` assumes, and its mean over many copies approaches the expectation that `tsa` bounds. "
         "It helps to check the bound and to see what the copies do. It is noisier and slower than the closed form, "
