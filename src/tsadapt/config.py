@@ -120,7 +120,7 @@ class RunConfig:
     ten_crop: bool = setting(False, "Evaluate on ten crops of every image, with the backbone trained.", group=NETWORK)
     separate_bn: bool | None = setting(
         None, "Forward the two domains one by one, so that they do not share batch normalisation.", group=NETWORK,
-        shown="for dann, bsp+dann, jada, dan, afn, adda and symnets", off="Forward the two domains together.",
+        shown="for dann, bsp+dann, jada, dan, afn, gvb, adda, symnets and etd", off="Forward the two domains together.",
         switches={"separate_bn": True, "joint_bn": False},
     )  # fmt: skip
     steps: int | None = setting(

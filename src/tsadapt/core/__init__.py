@@ -39,6 +39,7 @@ from tsadapt.core.schedules import (
 from tsadapt.core.sliced import random_directions, sliced_wasserstein
 from tsadapt.core.spectral import largest_singular_energy, nuclear_discrepancy, nuclear_norm, nuclear_norm_loss
 from tsadapt.core.transferable import transferable_cross_entropy, transferable_logits
+from tsadapt.core.transport import attended_cost, entropic_dual
 
 __all__ = [
     "ClassMoments",
@@ -48,6 +49,7 @@ __all__ = [
     "PredictionMemory",
     "RowStatistics",
     "TSALoss",
+    "attended_cost",
     "attraction_dispersion_loss",
     "augmentation_strength",
     "average_weights",
@@ -61,6 +63,7 @@ __all__ = [
     "dispersion_strength",
     "domain_loss",
     "dropout_view",
+    "entropic_dual",
     "fused_features",
     "half_confusion_loss",
     "half_logit",

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tsadapt.core.checks import check_logits, check_matrix
+from tsadapt.core.information import conditional_entropy
 from tsadapt.core.precision import computing_dtype, full_precision
 
 __all__ = ["half_confusion_loss", "half_logit", "joint_entropy"]
@@ -56,8 +57,7 @@ def joint_entropy(logits_s: Tensor, logits_t: Tensor) -> Tensor:
     _check(logits_s, logits_t)
     with full_precision(logits_s):
         dtype = computing_dtype(logits_s, logits_t)
-        log_q = F.log_softmax(torch.logaddexp(logits_s.to(dtype), logits_t.to(dtype)), dim=1)
-        return -(log_q.exp() * log_q).sum(1).mean()
+        return conditional_entropy(torch.logaddexp(logits_s.to(dtype), logits_t.to(dtype)))
 
 
 def _check(logits_s: Tensor, logits_t: Tensor) -> None:
