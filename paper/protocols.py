@@ -90,6 +90,7 @@ def _chosen(tasks: dict[str, tuple[str, str]], columns: Iterable[str]) -> dict[s
 OFFICE_HOME = {"Ar": "Art", "Cl": "Clipart", "Pr": "Product", "Rw": "RealWorld"}
 OFFICE_31 = {"A": "amazon", "W": "webcam", "D": "dslr"}
 OFFICE_31_ORDER = ("A → W", "D → W", "W → D", "A → D", "D → A", "W → A")
+OFFICE_31_COLUMNS = tuple(f"Office-31 {column}" for column in OFFICE_31_ORDER)
 CALTECH = {"A": "amazon", "C": "caltech10", "D": "dslr", "W": "webcam"}
 PACS = {"P": "photo", "A": "art_painting", "C": "cartoon"}
 PACS_PAIRS = {
@@ -324,6 +325,22 @@ PROTOCOLS = {
                 ("PACS photo → cartoon", "PACS art → cartoon", "PACS cartoon → photo"), ON_FEATURES_DEFAULT
             ),
         },
+        general=False,
+    ),
+    "trust": Protocol(
+        "PACS and embedded digits, Office-31 and Office-Caltech-10",
+        {
+            **_pairs("features:pacs_", PACS, "PACS "),
+            **EMBEDDED_DIGITS,
+            **_chosen(_pairs("features:office31-resnet50_", OFFICE_31, "Office-31 "), OFFICE_31_COLUMNS),
+            **_pairs("features:office-caltech_", CALTECH, "Caltech "),
+        },
+        {**ON_FEATURES_DEFAULT, "holdout": 0.1},
+        f"a tenth of the source held out. Features of Office-31 are those of a ResNet-50 (2,048). {FEATURES}. Digits:"
+        f" {SMALL_TEXT}",
+        0.025,
+        of_task=dict.fromkeys(EMBEDDED_DIGITS, SMALL_DIGITS_DEFAULT),
+        short_plain=True,
         general=False,
     ),
     "length": Protocol(

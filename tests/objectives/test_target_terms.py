@@ -465,3 +465,64 @@ def test_the_target_is_needed():
     for name in NEW:
         with pytest.raises(ValueError, match="not forwarded"):
             made(name)(out)
+
+
+PRIORED = ["mi", "shot", "bnm", "mcc", "atdoc", "aad"]
+"""Terms that favour even classes."""
+
+
+@pytest.mark.parametrize("name", PRIORED)
+def test_a_class_prior_reaches_every_term_that_favours_even_classes(name):
+    shares = {"0": 0.7, "1": 0.2, "2": 0.1}
+
+    def loss(**settings):
+        rows, term = Rows(), made(name, **settings)
+        term(rows.out(range(10, 30), progress=0.2))  # something to remember
+        return term(rows.out(range(10), progress=0.5))
+
+    uniform, given = loss(), loss(class_prior=shares)
+    torch.testing.assert_close(loss(class_prior={"0": 1.0, "1": 1.0, "2": 1.0}), uniform)
+    assert not torch.isclose(uniform, given)
+    estimated = TARGET_TERMS[name](replace(context(), class_shares=lambda: torch.tensor([0.7, 0.2, 0.1])))
+    assert "prior" not in estimated.state_dict()
+    term = TARGET_TERMS[name](
+        replace(context(), class_shares=lambda: torch.tensor([0.7, 0.2, 0.1])), class_prior="estimated"
+    )
+    assert term.state_dict()["prior"].tolist() == [0, 0, 0]  # nothing is estimated before it is needed
+    rows = Rows()
+    term(rows.out(range(10, 30), progress=0.2))
+    torch.testing.assert_close(term(rows.out(range(10), progress=0.5)), given)
+    torch.testing.assert_close(term.state_dict()["prior"], torch.tensor([0.7, 0.2, 0.1]))
+
+
+def test_estimated_shares_are_estimated_once():
+    calls = []
+
+    def shares():
+        calls.append(1)
+        return torch.tensor([0.7, 0.2, 0.1])
+
+    term = TARGET_TERMS["bnm"](replace(context(), class_shares=shares), class_prior="estimated")
+    for _ in range(3):
+        term(Rows().out(range(B)))
+    resumed = TARGET_TERMS["bnm"](replace(context(), class_shares=shares), class_prior="estimated")
+    resumed.load_state_dict(term.state_dict())
+    resumed(Rows().out(range(B)))
+    assert len(calls) == 1
+    nothing = TARGET_TERMS["bnm"](context(), class_prior="estimated")
+    with pytest.raises(ValueError, match="nothing here estimates"):
+        nothing(Rows().out(range(B)))
+
+
+def test_remarks_name_missing_and_dominant_classes():
+    term = made("mcc")
+    assert term.remarks(torch.tensor([0.34, 0.33, 0.33])) == []
+    (said,) = term.remarks(torch.tensor([0.85, 0.14, 0.01]))
+    assert "hardly any rows of 2; 85% of all rows are 0" in said
+    assert "--class-prior estimated" in said
+    estimated = TARGET_TERMS["mcc"](
+        replace(context(), class_shares=lambda: torch.tensor([0.9, 0.09, 0.01])), class_prior="estimated"
+    )
+    estimated(Rows().out(range(B)))
+    (said,) = estimated.remarks(torch.tensor([1 / 3] * 3))
+    assert said.startswith("Class shares of the target, estimated: 0 90%, 1 9%, 2 1%. The target seems uneven")

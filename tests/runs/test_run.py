@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.tasks import write_task
 from tsadapt.errors import UserError
 from tsadapt.models.networks import build
 from tsadapt.runs.fit import train_run
+from tsadapt.runs.folder import RunFolder
 from tsadapt.training.setup import make_task, make_trainer
 from tsadapt.training.trainer import Trainer
 
@@ -127,14 +129,43 @@ def test_class_prior_helps_on_an_uneven_target(config, tmp_path, capsys):
     _, known = train_run(changed(config, class_prior="prior.json"), Path("known"), quiet=True)
     a, b = (m["last"]["target"]["accuracy"] for m in (uniform, known))
     assert b > a
-    assert "mutual information favours equal shares" in capsys.readouterr().err or a > 0.95
+    assert "the objective favours equal shares" in capsys.readouterr().err or a > 0.95
     for wrong, message in (
-        ("nowhere.json", "nowhere.json.*expected uniform, source, or a JSON file"),
+        ("nowhere.json", "nowhere.json.*expected uniform, source, estimated, or a JSON file"),
         ("bad.json", "bee, cow: expected one for every class"),
     ):
         Path("bad.json").write_text('{"ant": 1}')
         with pytest.raises(UserError, match=message):
             train_run(changed(config, class_prior=wrong), Path("x"), quiet=True)
+
+
+def test_an_estimated_class_prior_helps_on_an_uneven_target_and_survives_a_restart(config, tmp_path, capsys):
+    write_task(tmp_path, counts=[100, 10, 10])
+    config = changed(config, source_term="ce", beta=1.0, steps=150, target_terms=("mi", "mcc"))
+    _, uniform = train_run(config, Path("uniform"), quiet=True)
+    capsys.readouterr()
+    estimated = changed(config, class_prior="estimated", checkpoint_every=50)
+    folder, metrics = train_run(estimated, Path("estimated"), quiet=True)
+    assert metrics["last"]["target"]["accuracy"] > uniform["last"]["target"]["accuracy"]
+    said = capsys.readouterr().err
+    assert said.count("Class shares of the target, estimated: ant") == 1  # of two terms
+    assert "of all rows are ant" in said
+    trainer = make_trainer(make_task(estimated))
+    for _ in trainer.loop():
+        pass
+    prior = trainer.objective.target_terms[0].prior
+    assert prior.sum().item() == pytest.approx(1)
+    assert prior[0] > 0.6
+    again = make_trainer(make_task(estimated))
+    again.load(trainer.state())
+    assert all(torch.equal(term.prior, prior) for term in again.objective.target_terms)
+    saved = RunFolder(folder).predictions_file(150)
+    before = saved.read_bytes()
+    RunFolder(folder).metrics_file.unlink()
+    shutil.rmtree(RunFolder(folder).checkpoints)
+    saved.unlink()
+    train_run(estimated, Path("estimated"), quiet=True)  # from the beginning, and to the same end
+    assert saved.read_bytes() == before
 
 
 def test_an_uneven_source_is_noted(config, capsys):

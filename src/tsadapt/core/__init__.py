@@ -8,6 +8,7 @@ from tsadapt.core.adversarial import (
     randomized_map,
 )
 from tsadapt.core.averaging import average_weights
+from tsadapt.core.class_shares import class_shares_by_em
 from tsadapt.core.confusion import class_confusion_loss
 from tsadapt.core.consistency import confident_label_loss, dropout_view
 from tsadapt.core.discrepancy import covariance_distance, fused_features, joint_mmd, multi_kernel_mmd
@@ -57,6 +58,7 @@ __all__ = [
     "centroid_labels",
     "certainty_weights",
     "class_confusion_loss",
+    "class_shares_by_em",
     "conditional_entropy",
     "confident_label_loss",
     "covariance_distance",

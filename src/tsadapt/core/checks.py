@@ -3,7 +3,15 @@
 import torch
 from torch import Tensor
 
-__all__ = ["check_classes", "check_logits", "check_matrix", "check_range", "check_same_device", "check_vector"]
+__all__ = [
+    "check_classes",
+    "check_logits",
+    "check_matrix",
+    "check_prior",
+    "check_range",
+    "check_same_device",
+    "check_vector",
+]
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -22,6 +30,12 @@ def check_logits(value: Tensor) -> None:
     if value.ndim != 2 or value.shape[0] == 0:
         raise ValueError(f"logits has shape {tuple(value.shape)}, expected (samples, classes), at least one sample.")
     check_matrix("logits", value, None, value.shape[1], "samples by classes")
+
+
+def check_prior(value: Tensor | None, classes: int) -> None:
+    """`value` are the frequencies of the classes, all positive, if there are any."""
+    if value is not None and (tuple(value.shape) != (classes,) or not bool((value > 0).all())):
+        raise ValueError(f"prior has shape {tuple(value.shape)}, expected {classes} positive frequencies.")
 
 
 def check_vector(name: str, value: Tensor, size: int | None) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tsadapt.core.buffers import PreciseBuffers
-from tsadapt.core.checks import check_logits, check_matrix, check_range, check_vector
+from tsadapt.core.checks import check_logits, check_matrix, check_prior, check_range, check_vector
 from tsadapt.core.precision import computing_dtype, full_precision
 
 __all__ = ["PredictionMemory", "conditional_entropy", "mutual_information_loss"]
@@ -45,8 +45,7 @@ def mutual_information_loss(logits: Tensor, prior: Tensor | None = None, margina
     (True, -0.6931)
     """
     check_logits(logits)
-    if prior is not None and (tuple(prior.shape) != (logits.shape[1],) or not bool((prior > 0).all())):
-        raise ValueError(f"prior has shape {tuple(prior.shape)}, expected {logits.shape[1]} positive frequencies.")
+    check_prior(prior, logits.shape[1])
     if marginal is not None and tuple(marginal.shape) != (logits.shape[1],):
         raise ValueError(f"marginal has shape {tuple(marginal.shape)}, expected {logits.shape[1]} mean predictions.")
     with full_precision(logits):

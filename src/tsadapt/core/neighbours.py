@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tsadapt.core.checks import check_logits, check_matrix, check_vector
+from tsadapt.core.checks import check_logits, check_matrix, check_prior, check_vector
 from tsadapt.core.precision import computing_dtype, full_precision
 
 __all__ = ["attraction_dispersion_loss", "balanced_predictions", "nearest_rows", "neighbour_labels"]
@@ -58,20 +58,22 @@ def nearest_rows(
         return place, cosine > -torch.inf
 
 
-def balanced_predictions(logits: Tensor) -> Tensor:
+def balanced_predictions(logits: Tensor, prior: Tensor | None = None) -> Tensor:
     """Q_jc = P_jc² / Σ_i P_ic²: predictions made sharper, and every class of the same weight in the batch (ATDOC).
 
     Shapes: `logits` and Q (B, C), a constant. A column sums to one, or to zero if the class has no probability; rows
-    sum to anything. In float32 or wider.
+    sum to anything. With class shares `prior` π (C,) a column sums to C·π_c. In float32 or wider.
 
     >>> import torch
     >>> balanced_predictions(torch.zeros(4, 2)).tolist()[0]
     [0.25, 0.25]
     """
     check_logits(logits)
+    check_prior(prior, logits.shape[1])
     with full_precision(logits):
         square = F.softmax(logits.detach().to(computing_dtype(logits)), dim=1).square()
-        return square / square.sum(0).clamp_min(torch.finfo(square.dtype).tiny)
+        q = square / square.sum(0).clamp_min(torch.finfo(square.dtype).tiny)
+        return q if prior is None else q * (prior.to(q) * prior.numel())
 
 
 def neighbour_labels(predictions: Tensor, found: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,14 +96,18 @@ def neighbour_labels(predictions: Tensor, found: Tensor) -> tuple[Tensor, Tensor
 
 
 def attraction_dispersion_loss(
-    logits: Tensor, predictions: Tensor, found: Tensor, alpha: float = 1.0, index: Tensor | None = None
-) -> Tensor:
+    logits: Tensor, predictions: Tensor, found: Tensor, alpha: float = 1.0, index: Tensor | None = None,
+    prior: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Predictions like those of their neighbours, and unlike those of the rest of the batch (AaD; Yang et al., 2022).
 
         L = −(1/B) Σ_i Σ_{k ∈ NN(i)} P_i·P_k + α (1/B) Σ_i Σ_{j≠i} P_i·P_j,    P = softmax(logits)
 
     Shapes: `logits` (B, C), `predictions` of the neighbours (B, k, C), constants, `found` (B, k) says which of them
     exist, `index` (B,) tells a sample that is in the batch twice, which is not driven from itself. In float32 or wider.
+
+    The second sum is least when all classes are equally frequent. With class shares `prior` π (C,), positive, the
+    products there are Σ_c P_ic P_jc / (C·π_c), and it is least at these shares.
 
     >>> import torch
     >>> sure = torch.eye(2) * 1e4
@@ -116,11 +122,13 @@ def attraction_dispersion_loss(
         raise ValueError(f"predictions has shape {tuple(predictions.shape)}, expected ({b}, neighbours, {c}).")
     name = torch.arange(b) if index is None else index
     check_vector("index", name, b)
+    check_prior(prior, c)
     with full_precision(logits):
         p = F.softmax(logits.to(computing_dtype(logits)), dim=1)
         near = (predictions.detach().to(p) * found.to(p.device)[:, :, None]).sum(1)
         others = (name[:, None] != name).to(p)
-        return (alpha * (others * (p @ p.T)).sum() - (p * near).sum()) / b
+        scaled = p if prior is None else p / (prior.to(p) * c)
+        return (alpha * (others * (scaled @ p.T)).sum() - (p * near).sum()) / b
 
 
 def _check_neighbours(predictions: Tensor, found: Tensor) -> None:

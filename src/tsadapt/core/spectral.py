@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
-from tsadapt.core.checks import check_logits, check_matrix
+from tsadapt.core.checks import check_logits, check_matrix, check_prior
 from tsadapt.core.precision import computing_dtype, full_precision
 
 __all__ = ["largest_singular_energy", "nuclear_discrepancy", "nuclear_norm", "nuclear_norm_loss"]
@@ -52,21 +52,25 @@ def nuclear_norm(matrix: Tensor) -> Tensor:
         return cast("Tensor", _NuclearNorm.apply(a))  # type: ignore[no-untyped-call]
 
 
-def nuclear_norm_loss(logits: Tensor) -> Tensor:
+def nuclear_norm_loss(logits: Tensor, prior: Tensor | None = None) -> Tensor:
     """The negative mean singular value of the predictions (BNM; Cui et al., 2020).
 
         −‖P‖_* / min(B, C),    P = softmax(logits)
 
     Shape: `logits` (B, C). The norm lies between √(B/C), of uniform predictions, and √(B·min(B, C)), of certain ones
-    spread evenly over the classes. Computed in float32 or wider.
+    spread evenly over the classes. With class shares `prior` π (C,) it is the norm of P diag(√(C·π)), which is largest
+    for certain predictions of these shares. Computed in float32 or wider.
 
     >>> import torch
     >>> round(nuclear_norm_loss(torch.eye(5).repeat(4, 1) * 1e4).item(), 4)  # −10/5
     -2.0
     """
     check_logits(logits)
+    check_prior(prior, logits.shape[1])
     with full_precision(logits):
         p = logits.to(computing_dtype(logits)).softmax(1)
+        if prior is not None:
+            p = p * (prior.to(p) * prior.numel()).sqrt()
         return -nuclear_norm(p) / min(p.shape)
 
 

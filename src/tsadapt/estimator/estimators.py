@@ -314,8 +314,8 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         )  # fmt: skip
         if not adapt:
             return base
-        ours = {"lambda0": self.source_term, "beta": "mi", "class_prior": "mi"}
-        settings: dict[str, Any] = {f"{term}.{name}": getattr(self, name) for name, term in ours.items()}
+        ours = {f"{self.source_term}.lambda0": "lambda0", "mi.beta": "beta", "class_prior": "class_prior"}
+        settings: dict[str, Any] = {name: getattr(self, parameter) for name, parameter in ours.items()}
         if of_run := [name for name in self.term_settings or {} if name in RUN_SETTINGS]:
             raise ValueError(f"term_settings has {', '.join(of_run)}, which is no setting of a term.")
         config = with_settings(

@@ -131,7 +131,8 @@ class Context:
     K features (`dim`), those of each head (`head_dims`), C classes and their names, the rows of both domains, the share
     of each class among the source's labels (C,), the steps of the run, the rows of both domains in a batch, and the
     width of a discriminator. `copy_extractor` gives a copy of what turns inputs into features, as it is now, and
-    `copy_network` one of the whole network, from inputs to features (B, K) and combined logits (B, C).
+    `copy_network` one of the whole network, from inputs to features (B, K) and combined logits (B, C). `class_shares`
+    estimates the share of each class (C,) in the target, without its labels; None where nothing can.
     """
 
     dim: int
@@ -144,6 +145,7 @@ class Context:
     discriminator_width: int
     copy_extractor: Callable[[], nn.Module]
     copy_network: Callable[[], nn.Module] = nn.Identity
+    class_shares: Callable[[], Tensor] | None = None
 
 
 @dataclass(frozen=True)

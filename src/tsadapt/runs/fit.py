@@ -159,7 +159,7 @@ def _train_and_finish(
     """Train from the last checkpoint, or from the beginning, to the end; the metrics."""
     keep_freed_memory()
     trainer = make_trainer(task)
-    for note in [note for term in trainer.objective for note in term.notes()]:
+    for note in dict.fromkeys(note for term in trainer.objective for note in term.notes()):
         _say(f"note: {note}")
     trainer, resumed = _resume(task, trainer, run)
     run.check_there()
@@ -327,7 +327,7 @@ def _finish(
     if as_trained is not on_source and "accuracy" in last["source"]:
         last["source"]["accuracy_as_trained"] = score(as_trained, source, task.classes)["accuracy"]
     _judge_source(last["source"], source_reference(task.source.train, source, as_trained, task.classes))
-    for remark in [remark for term in trainer.objective for remark in term.remarks(_shares(on_target))]:
+    for remark in dict.fromkeys(r for term in trainer.objective for r in term.remarks(_shares(on_target))):
         _say(f"note: {remark}")
     metrics = {"hash": task.config.hash(), "judged_by": _judged_by(task), "last": last}
     if len(candidates.steps) > 1:

@@ -8,7 +8,7 @@ Everything random is a function of (seed, step), so the state is tensors and the
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -28,6 +28,7 @@ from tsadapt.models.normalisation import batch_statistics, still_averages
 from tsadapt.objectives.base import Context, Head, Outputs, View
 from tsadapt.objectives.objective import Objective
 from tsadapt.selection.density import batch_a_distance
+from tsadapt.training.class_shares import estimated_class_shares
 from tsadapt.training.runtime import autocast, pick_device
 
 __all__ = ["NotFiniteError", "Trainer"]
@@ -44,11 +45,18 @@ class NotFiniteError(Exception):
 class Trainer:
     """A network on its way: `loop()` trains it to the end, `state()` and `load()` carry it over a restart.
 
-    Images are read through `views`; `unreadable` names those that could not be, so far.
+    Images are read through `views`; `unreadable` names those that could not be, so far. `class_shares` gives the class
+    shares of the target to the terms that ask for them; unless given, a short source-only training estimates them.
     """
 
     def __init__(
-        self, config: RunConfig, model: Classifier, source: Domain, target: Domain, views: Views | None = None
+        self,
+        config: RunConfig,
+        model: Classifier,
+        source: Domain,
+        target: Domain,
+        views: Views | None = None,
+        class_shares: Callable[[], Tensor] | None = None,
     ) -> None:
         if target.y is not None:
             raise ValueError("target labels have no place in training: pass target.unlabelled()")
@@ -61,7 +69,10 @@ class Trainer:
         # With the channels last in memory, convolutional networks take a third less time; others do not notice.
         channels_last(model)
         self.model = model.to(self.device).train()
-        self.objective = Objective(config, _context(config, model, source, target)).to(self.device)
+        self.source, self.target, self.views = source, target, views
+        self.class_shares = class_shares or cache(lambda: estimated_class_shares(self))
+        context = _context(config, model, source, target, self.class_shares)
+        self.objective = Objective(config, context).to(self.device)
         self.objective.source_term.constrain(self.model.linear_layers)
         self.statistics = self.objective.statistics
         self.extractor = nn.ModuleList([model.backbone, model.bottleneck])
@@ -313,7 +324,9 @@ def _gradient_norms(terms: dict[str, Tensor], features: list[Tensor]) -> dict[st
     return norms
 
 
-def _context(config: RunConfig, model: Classifier, source: Domain, target: Domain) -> Context:
+def _context(
+    config: RunConfig, model: Classifier, source: Domain, target: Domain, class_shares: Callable[[], Tensor]
+) -> Context:
     """What the terms are made for."""
     assert source.y is not None
     assert source.classes is not None
@@ -330,4 +343,5 @@ def _context(config: RunConfig, model: Classifier, source: Domain, target: Domai
         discriminator_width=width,
         copy_extractor=lambda: deepcopy(nn.ModuleList([model.backbone, model.bottleneck])),
         copy_network=lambda: deepcopy(model),
+        class_shares=class_shares,
     )

@@ -5,7 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from tsadapt.core import PredictionMemory, attraction_dispersion_loss, dispersion_strength
-from tsadapt.objectives.base import TARGET_TERMS, Context, Outputs, StatisticsRequest, TargetTerm
+from tsadapt.objectives.base import TARGET_TERMS, Context, Outputs, StatisticsRequest
+from tsadapt.objectives.class_prior import PriorTerm
 from tsadapt.objectives.target_rows import averaged_logits, neighbour_predictions
 from tsadapt.settings import setting
 
@@ -13,7 +14,7 @@ __all__ = ["AttractingDispersing"]
 
 
 @TARGET_TERMS.register("aad")
-class AttractingDispersing(TargetTerm):
+class AttractingDispersing(PriorTerm):
     """Attracting and dispersing: predictions like those of similar target rows, unlike those of the rest.
 
     With several heads the prediction is the average of their probabilities, and nearness the average of their cosines.
@@ -52,7 +53,9 @@ class AttractingDispersing(TargetTerm):
         logits, index = averaged_logits(out), out.both()[1].index
         self.memory.write(index, logits.detach().softmax(1))
         near, found = neighbour_predictions(out, self.memory, self.neighbours)
-        return attraction_dispersion_loss(logits, near, found, self.strength(out), index.to(logits.device))
+        return attraction_dispersion_loss(
+            logits, near, found, self.strength(out), index.to(logits.device), self.shares()
+        )
 
     def describe(self, out: Outputs) -> dict[str, float | list[float]]:
         """The weight of dispersion."""

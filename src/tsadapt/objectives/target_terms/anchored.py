@@ -22,7 +22,8 @@ from tsadapt.core import (
     product_labels,
     transferable_cross_entropy,
 )
-from tsadapt.objectives.base import TARGET_TERMS, Context, Head, Outputs, StatisticsRequest, TargetTerm
+from tsadapt.objectives.base import TARGET_TERMS, Context, Head, Outputs, StatisticsRequest
+from tsadapt.objectives.class_prior import PriorTerm
 from tsadapt.objectives.target_rows import averaged_logits, neighbour_predictions, remembered_features
 from tsadapt.settings import setting
 
@@ -30,7 +31,7 @@ __all__ = ["Anchored"]
 
 
 @TARGET_TERMS.register("anchored")
-class Anchored(TargetTerm):
+class Anchored(PriorTerm):
     """TSA's bound around target rows: their pseudo-labels must hold for copies spread like the target's classes.
 
     With several heads the prediction is the average of their probabilities, nearness the average of their cosines, and
@@ -75,7 +76,7 @@ class Anchored(TargetTerm):
         """γ times the bound of the target batch; zero before it starts, when predictions are remembered already."""
         logits, index = averaged_logits(out), out.both()[1].index
         by_vote = self.anchor_labels == "neighbours"
-        self.memory.write(index, balanced_predictions(logits) if by_vote else logits.detach().softmax(1))
+        self.memory.write(index, balanced_predictions(logits, self.shares()) if by_vote else logits.detach().softmax(1))
         if out.progress <= self.anchor_start:
             return 0.0 * logits.sum()
         classes = len(self.context.classes)

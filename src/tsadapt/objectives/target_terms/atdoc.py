@@ -19,7 +19,8 @@ from tsadapt.core import (
     neighbour_labels,
     pseudo_label_loss,
 )
-from tsadapt.objectives.base import TARGET_TERMS, Context, Outputs, StatisticsRequest, TargetTerm
+from tsadapt.objectives.base import TARGET_TERMS, Context, Outputs, StatisticsRequest
+from tsadapt.objectives.class_prior import PriorTerm
 from tsadapt.objectives.target_rows import averaged_logits, neighbour_predictions
 from tsadapt.settings import setting
 
@@ -27,7 +28,7 @@ __all__ = ["ATDOC"]
 
 
 @TARGET_TERMS.register("atdoc")
-class ATDOC(TargetTerm):
+class ATDOC(PriorTerm):
     """Cross-entropy with pseudo-labels from similar target rows, or from the nearest class centre.
 
     With several heads the prediction is the average of their probabilities. By neighbours, cosines are averaged over
@@ -40,8 +41,8 @@ class ATDOC(TargetTerm):
         "centre (`--pseudo-labels centroids`), and grows from nothing over the run. It assumes that neighbours in "
         "feature space share a class. It helps when single predictions are noisy and clusters are clean. It hurts "
         "when features mix the classes: neighbours then confirm each other's errors. `balanced` soft labels assume "
-        "even classes; `--soft-labels plain` suits uneven ones, and counts frequent classes as they come. Centres "
-        "are cheaper and suit classes of one cluster each."
+        "even classes, or those of `--class-prior`; `--soft-labels plain` counts frequent classes as they come. "
+        "Centres are cheaper and suit classes of one cluster each."
     )
     cost = "one pass; compares the batch with all target rows"
 
@@ -54,7 +55,7 @@ class ATDOC(TargetTerm):
     neighbours: int = setting(5, "Nearest target rows that each prediction is compared with (K).", above=0)
     soft_labels: Literal["balanced", "plain"] = setting(
         "balanced",
-        "What neighbours say: predictions squared and balanced over the classes, or plain if classes are uneven.",
+        "What neighbours say: predictions squared and balanced over the classes (by --class-prior), or plain.",
     )
 
     memory: PredictionMemory | None
@@ -76,7 +77,7 @@ class ATDOC(TargetTerm):
             losses = [pseudo_label_loss(logits, *self._by_centroids(i, out)) for i in range(len(out.heads))]
             return weight * out.progress * torch.stack(losses).mean()
         balanced = self.soft_labels == "balanced"
-        q = balanced_predictions(logits) if balanced else logits.detach().softmax(1)
+        q = balanced_predictions(logits, self.shares()) if balanced else logits.detach().softmax(1)
         self.memory.write(out.both()[1].index, q)
         label, certainty = neighbour_labels(*neighbour_predictions(out, self.memory, self.neighbours))
         weight = 0.2 if self.atdoc_weight is None else self.atdoc_weight

@@ -3,7 +3,8 @@
 from torch import Tensor
 
 from tsadapt.core import nuclear_norm_loss
-from tsadapt.objectives.base import TARGET_TERMS, Outputs, TargetTerm
+from tsadapt.objectives.base import TARGET_TERMS, Outputs
+from tsadapt.objectives.class_prior import PriorTerm
 from tsadapt.objectives.target_rows import averaged_logits
 from tsadapt.settings import setting
 
@@ -11,7 +12,7 @@ __all__ = ["BatchNuclearNorm"]
 
 
 @TARGET_TERMS.register("bnm")
-class BatchNuclearNorm(TargetTerm):
+class BatchNuclearNorm(PriorTerm):
     """Batch nuclear-norm maximisation: target predictions that are certain and varied.
 
     With several heads it is computed from the average of their probabilities.
@@ -29,5 +30,5 @@ class BatchNuclearNorm(TargetTerm):
     bnm_weight: float = setting(1.0, "Weight of the nuclear norm.", at_least=0)
 
     def forward(self, out: Outputs) -> Tensor:
-        """−λ·‖P_t‖_* / min(B, C)."""
-        return self.bnm_weight * nuclear_norm_loss(averaged_logits(out))
+        """−λ·‖P_t‖_* / min(B, C); with shares π, of P_t diag(√(C·π))."""
+        return self.bnm_weight * nuclear_norm_loss(averaged_logits(out), self.shares())

@@ -3,7 +3,8 @@
 from torch import Tensor
 
 from tsadapt.core import class_confusion_loss
-from tsadapt.objectives.base import TARGET_TERMS, Outputs, TargetTerm
+from tsadapt.objectives.base import TARGET_TERMS, Outputs
+from tsadapt.objectives.class_prior import PriorTerm
 from tsadapt.objectives.target_rows import averaged_logits
 from tsadapt.settings import setting
 
@@ -11,7 +12,7 @@ __all__ = ["MinimumClassConfusion"]
 
 
 @TARGET_TERMS.register("mcc")
-class MinimumClassConfusion(TargetTerm):
+class MinimumClassConfusion(PriorTerm):
     """Minimum class confusion: target predictions that do not hesitate between two classes.
 
     With several heads it is computed from the average of their probabilities.
@@ -30,4 +31,4 @@ class MinimumClassConfusion(TargetTerm):
 
     def forward(self, out: Outputs) -> Tensor:
         """Class confusion of the target batch, times its weight."""
-        return self.mcc_weight * class_confusion_loss(averaged_logits(out), self.temperature)
+        return self.mcc_weight * class_confusion_loss(averaged_logits(out), self.temperature, self.shares())

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from tsadapt.core import PredictionMemory, centroid_labels, mutual_information_loss, pseudo_label_loss
-from tsadapt.objectives.base import TARGET_TERMS, Context, Outputs, StatisticsRequest, TargetTerm
+from tsadapt.objectives.base import TARGET_TERMS, Context, Outputs, StatisticsRequest
+from tsadapt.objectives.class_prior import PriorTerm
 from tsadapt.objectives.target_rows import averaged_logits, few_rows, remembered_features
 from tsadapt.settings import setting
 
@@ -19,7 +20,7 @@ __all__ = ["SHOT"]
 
 
 @TARGET_TERMS.register("shot")
-class SHOT(TargetTerm):
+class SHOT(PriorTerm):
     """Mutual information, maximised, and pseudo-labels from the class centres of the whole target.
 
     With several heads the prediction is the average of their probabilities, and nearness the average of their cosines.
@@ -64,7 +65,7 @@ class SHOT(TargetTerm):
         marginal = self.memory.mean() if few_rows(self.context) else None
         labels = self.labels[index.to(self.labels.device)]
         labelled = pseudo_label_loss(logits, labels, labels < len(self.context.classes))
-        return mutual_information_loss(logits, marginal=marginal) + self.pseudo_label_weight * labelled
+        return mutual_information_loss(logits, self.shares(), marginal) + self.pseudo_label_weight * labelled
 
     def _refresh(self, out: Outputs) -> None:
         features, written = remembered_features(out)

@@ -1,0 +1,228 @@
+"""How far to trust an adapted network, from what a portfolio of networks saved: accuracy, rows, class shares.
+
+No target label has a part in it. `python -m paper trust` measures how good it is on tasks with labels (docs/trust.md).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tsadapt.selection.logits import blocks, softmax
+from tsadapt.selection.predictions import Predictions
+from tsadapt.trust.accuracy import (
+    agreement,
+    average_confidence,
+    average_thresholded_confidence,
+    confidence_score,
+    difference_of_confidences,
+    entropy_score,
+)
+from tsadapt.trust.calibration import fit_temperature
+from tsadapt.trust.interval import Interval
+from tsadapt.trust.rows import (
+    DOUBTFUL,
+    doubtful_rows,
+    neighbour_support,
+    probability_right,
+    second_classes,
+    support,
+)
+from tsadapt.trust.shares import bbse_shares, em_shares, label_shares, share_intervals, share_notes
+
+__all__ = ["Trust", "assess", "explain_doubtful"]
+
+WIDTH = 1.0
+"""Half the width of the interval of the accuracy in log odds, from the errors on PACS and the embedded digits."""
+
+LEAST_HELD = 20
+"""With fewer held-out source rows, temperatures and class shares are hardly more than guesses."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What can be said of an adapted network's predictions without labels of the target.
+
+    `estimate` is its accuracy with a 90 % interval; `parts` are estimates that others have proposed, by name, whose
+    spread says how hard the case is. For each target row: `guess` and `second` class, the `probability` that the guess
+    is right, and whether it is `doubtful`. `class_shares` of the target and `source_shares` go by the class's name;
+    `notes` are sentences for a reader.
+    """
+
+    estimate: Interval
+    parts: dict[str, float]
+    guess: np.ndarray
+    second: np.ndarray
+    probability: np.ndarray
+    doubtful: np.ndarray
+    class_shares: dict[str, Interval]
+    source_shares: dict[str, float]
+    notes: tuple[str, ...]
+
+
+def assess(
+    pool: Sequence[Predictions],
+    chosen: int,
+    classes: Sequence[str],
+    *,
+    again: Sequence[Predictions] = (),
+    reference: int | None = None,
+    source_shares: np.ndarray | None = None,
+) -> Trust:
+    """What to expect of candidate `chosen` of a pool: other methods on the same task, and `again`, its other seeds.
+
+    Members predict the same target rows in the same order. `reference` is source-only's place in the pool: the class
+    shares come from it, and ATC and DoC are read from it, for they fail after adaptation that makes networks confident.
+    `source_shares` (C,) are those of the source's labels, by default of the held-out rows.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y_v, y_t = np.arange(90) % 3, np.arange(300) % 3
+    >>> def member(noise):
+    ...     f_v, f_t = (4 * np.eye(3)[y] + noise * rng.normal(size=(len(y), 3)) for y in (y_v, y_t))
+    ...     return Predictions(f_v, f_v, f_v, y_v, f_t, f_t)
+    >>> trust = assess([member(1.5), member(2.0), member(2.0)], 0, ["ant", "bee", "cow"], reference=2)
+    >>> float((trust.guess == y_t).mean()) in trust.estimate
+    True
+    >>> 1 / 3 in trust.class_shares["ant"]
+    True
+    """
+    _check(pool, chosen, again, len(classes))
+    judged, count = pool[chosen], len(classes)
+    guess = judged.guess_t
+    others = [p for i, p in enumerate(pool) if i != chosen and p.finite]
+    others += [p for p in again if p.finite]
+    temperatures = [_temperature(p) for p in (judged, *others)]
+    mean_p, own, theirs = _probabilities((judged, *others), temperatures, guess)
+    near = [neighbour_support(p.features_t, guess) for p in others]
+    s = support(own, theirs, near)
+    probability = probability_right(s, count)
+    value = float(probability.mean())
+    sure = judged if reference is None else pool[reference]
+    shares, used = _class_shares(sure, count)
+    held = label_shares(judged.labels_v, count) if source_shares is None else source_shares
+    notes = _notes(judged, others, shares, held, classes, used)
+    return Trust(
+        estimate=_interval(value, len(guess)),
+        parts=_parts(sure, judged, [p for i, p in enumerate(pool) if i != chosen and p.finite], again),
+        guess=guess,
+        second=second_classes(mean_p, guess),
+        probability=probability,
+        doubtful=doubtful_rows(probability),
+        class_shares=dict(zip(classes, shares, strict=True)),
+        source_shares={name: float(share) for name, share in zip(classes, held, strict=True)},
+        notes=tuple(notes),
+    )
+
+
+def explain_doubtful(trust: Trust, threshold: float = DOUBTFUL) -> str:
+    """What "doubtful" means, how many rows are, and how many of these to expect wrong, in one sentence or two."""
+    rows = doubtful_rows(trust.probability, threshold)
+    text = (
+        f"A prediction is doubtful if its probability of being right is below {threshold:.0%}: the networks of the"
+        " portfolio give its class little probability, or rows that look like it are predicted otherwise."
+    )
+    if not rows.any():
+        return f"{text} No row is."
+    wrong, elsewhere = (1 - trust.probability[mask] for mask in (rows, ~rows))
+    found = f"{text} {int(rows.sum()):,} of {len(rows):,} rows are; about {wrong.mean():.0%} of these are wrong"
+    return f"{found}, and {elsewhere.mean():.0%} of the others." if (~rows).any() else f"{found}."
+
+
+def _check(pool: Sequence[Predictions], chosen: int, again: Sequence[Predictions], classes: int) -> None:
+    if not 0 <= chosen < len(pool):
+        raise ValueError(f"chosen is {chosen}, expected a place in a pool of {len(pool)}")
+    shape = pool[chosen].logits_t.shape
+    if shape[1] != classes:
+        raise ValueError(f"the chosen candidate has logits of {shape[1]} classes, but {classes} classes are named")
+    for p in (*pool, *again):
+        if p.logits_t.shape != shape:
+            raise ValueError(f"a member has target logits of shape {p.logits_t.shape}, the chosen one {shape}")
+    if not pool[chosen].finite:
+        raise ValueError("the chosen candidate has values that are not finite")
+
+
+def _temperature(p: Predictions) -> float:
+    """Fitted on the held-out source rows, each by how target-like it is; 1 without any."""
+    if not len(p.labels_v):
+        return 1.0
+    return fit_temperature(np.asarray(p.logits_v), p.labels_v, p.importance)
+
+
+def _probabilities(
+    members: Sequence[Predictions], temperatures: Sequence[float], guess: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """The members' mean probabilities (n, C), and of the class `guess` the first one's and those of the others."""
+    mean = np.zeros(members[0].logits_t.shape)
+    of_guess = []
+    for member, t in zip(members, temperatures, strict=True):
+        p = np.concatenate([softmax(block / t) for block in blocks(member.logits_t)])
+        mean += p / len(members)
+        of_guess.append(p[np.arange(len(guess)), guess])
+    return mean, of_guess[0], of_guess[1:]
+
+
+def _interval(value: float, rows: int) -> Interval:
+    """The estimate, give or take the errors of the design tasks, and what as many rows do by chance (90 %)."""
+    inside = float(np.clip(value, 1e-3, 1 - 1e-3))
+    odds = np.log(inside / (1 - inside))
+    chance = 1.645 / np.sqrt(max(rows, 1) * inside * (1 - inside))  # the standard error in log odds
+    half = np.hypot(WIDTH, chance)
+    low, high = (float(1 / (1 + np.exp(-(odds + sign * half)))) for sign in (-1, 1))
+    return Interval(value, min(low, value), max(high, value))
+
+
+def _parts(
+    sure: Predictions, judged: Predictions, others: Sequence[Predictions], again: Sequence[Predictions]
+) -> dict[str, float]:
+    """Estimates by single methods: of source-only (or whatever stands for it) and of the judged network."""
+    found: dict[str, float] = {}
+    for whose, p in (("source-only", sure), ("chosen", judged)):
+        if whose == "chosen" and p is sure:
+            continue
+        t = fit_temperature(np.asarray(p.logits_v), p.labels_v)
+        p_t = np.concatenate([softmax(block / t) for block in blocks(p.logits_t)])
+        found[f"average confidence of {whose}"] = average_confidence(p_t)
+        if not len(p.labels_v):
+            continue
+        p_v = softmax(np.asarray(p.logits_v) / t)
+        right = p_v.argmax(1) == p.labels_v
+        for name, score in (("confidence", confidence_score), ("entropy", entropy_score)):
+            value = average_thresholded_confidence(score(p_v), right, score(p_t))
+            found[f"ATC by {name} of {whose}"] = value
+        found[f"DoC of {whose}"] = difference_of_confidences(p_v.max(1), right, p_t.max(1))
+    for name, members in (("other methods", others), ("other seeds", again)):
+        if len(members):
+            found[f"agreement with {name}"] = agreement(judged.guess_t, [p.guess_t for p in members])
+    return found
+
+
+def _class_shares(p: Predictions, classes: int) -> tuple[tuple[Interval, ...], bool]:
+    """Shares by EM, with an interval that takes in BBSE's; of the plain predictions where no source row is held out."""
+    if len(p.labels_v) < 2:
+        guess = p.guess_t
+        return share_intervals(lambda v, t: label_shares(guess[t], classes), 0, len(guess)), False
+    z_v, y_v, z_t, guess_t = np.asarray(p.logits_v), p.labels_v, p.logits_t, p.guess_t
+    guess_v = z_v.argmax(1)
+    em = share_intervals(
+        lambda v, t: em_shares(z_v[v], y_v[v], np.asarray(z_t[t]), label_shares(y_v, classes)), len(y_v), len(guess_t)
+    )
+    bbse = share_intervals(lambda v, t: bbse_shares(guess_v[v], y_v[v], guess_t[t], classes), len(y_v), len(guess_t))
+    both = tuple(Interval(a.value, min(a.low, b.value), max(a.high, b.value)) for a, b in zip(em, bbse, strict=True))
+    return both, True
+
+
+def _notes(
+    judged: Predictions, others: Sequence[Predictions], shares: Sequence[Interval], held: np.ndarray,
+    classes: Sequence[str], calibrated: bool,
+) -> list[str]:  # fmt: skip
+    notes = share_notes(shares, held, classes)
+    if notes:
+        notes.append("If that is so, train with --class-prior estimated, or with shares that you know.")
+    if not others:
+        notes.append("There is no other network to compare with: the estimate rests on one network's confidence.")
+    if not calibrated or len(judged.labels_v) < LEAST_HELD:
+        notes.append(
+            f"{len(judged.labels_v)} source rows are held out, too few to calibrate with: train with --holdout 0.1 or"
+            " more."
+        )
+    return notes

@@ -1,0 +1,97 @@
+"""The whole assessment, of portfolios made up for it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.selection.pools import candidate, targets
+
+from tsadapt.selection import Predictions
+from tsadapt.trust import assess, explain_doubtful
+
+CLASSES = ("ant", "bee", "cow", "dog")
+TRUTH = np.arange(200) % 4
+
+
+def pool(wrong=0.2, count=3):
+    return [candidate(seed=seed, wrong=wrong) for seed in range(count)]
+
+
+def test_errors_are_found_and_the_accuracy_is_near():
+    trust = assess(pool(), 0, CLASSES, again=[candidate(seed=9, wrong=0.2)], reference=1)
+    right = trust.guess == TRUTH
+    assert trust.probability[right].mean() > trust.probability[~right].mean() + 0.3
+    assert right.mean() in trust.estimate
+    assert trust.doubtful[~right].mean() > 0.5
+    assert trust.doubtful[right].mean() < 0.1
+    assert (trust.second != trust.guess).all()
+    assert set(trust.class_shares) == set(trust.source_shares) == set(CLASSES)
+    assert all(0.25 in share for share in trust.class_shares.values())
+    assert {
+        "ATC by entropy of source-only",
+        "DoC of chosen",
+        "agreement with other methods",
+        "agreement with other seeds",
+    } <= {*trust.parts}
+    assert trust.estimate.value == pytest.approx(trust.probability.mean())
+
+
+def test_worse_portfolios_are_estimated_lower():
+    found = [assess(pool(wrong), 0, CLASSES).estimate for wrong in (0.02, 0.2, 0.5)]
+    assert found[0].value > found[1].value > found[2].value
+    assert all(one.low <= one.value <= one.high <= 1 for one in found)
+
+
+def test_fewer_rows_say_less():
+    def some(p, n):
+        return replace(p, features_t=p.features_t[:n], logits_t=p.logits_t[:n])
+
+    few, many = (assess([some(p, n) for p in pool()], 0, CLASSES).estimate for n in (12, 200))
+    assert few.high - few.low > many.high - many.low
+
+
+def test_missing_parts_are_said():
+    alone = assess([candidate()], 0, CLASSES)
+    assert any("no other network" in note for note in alone.notes)
+    logits = 5 * np.eye(4)[TRUTH]
+    without = assess([targets(logits), targets(logits)], 0, CLASSES)
+    assert any("0 source rows are held out" in note for note in without.notes)
+    assert not any(name.startswith(("ATC", "DoC")) for name in without.parts)
+    assert without.class_shares["ant"].value == 0.25
+
+
+def test_a_target_that_one_class_dominates_is_recognised():
+    rows = np.flatnonzero((TRUTH == 0) | (np.arange(200) < 12))
+
+    def some(p: Predictions):
+        return replace(p, features_t=p.features_t[rows], logits_t=p.logits_t[rows])
+
+    trust = assess([some(candidate(seed=seed, wrong=0.05)) for seed in range(2)], 0, CLASSES)
+    assert any("of the target seem to be ant" in note for note in trust.notes)
+    assert any("--class-prior estimated" in note for note in trust.notes)
+
+
+def test_a_member_that_is_not_finite_has_no_part():
+    bad = replace(candidate(seed=5), logits_t=np.full((200, 4), np.nan))
+    with_bad, without = assess([*pool(), bad], 0, CLASSES), assess(pool(), 0, CLASSES)
+    assert with_bad.probability == pytest.approx(without.probability)
+    with pytest.raises(ValueError, match="not finite"):
+        assess([bad, *pool()], 0, CLASSES)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="expected a place in a pool of 3"):
+        assess(pool(), 3, CLASSES)
+    with pytest.raises(ValueError, match="2 classes are named"):
+        assess(pool(), 0, CLASSES[:2])
+    with pytest.raises(ValueError, match=r"logits of shape \(100, 4\)"):
+        assess([*pool(), candidate(n=100)], 0, CLASSES)
+
+
+def test_doubtful_is_explained_in_numbers():
+    trust = assess(pool(), 0, CLASSES)
+    text = explain_doubtful(trust)
+    assert f"{int(trust.doubtful.sum())} of 200 rows are" in text
+    assert "below 50%" in text
+    assert explain_doubtful(trust, 0.0).endswith("No row is.")
+    assert explain_doubtful(trust, 1.1).endswith("are wrong.")
