@@ -72,7 +72,8 @@ def probability_right(s: np.ndarray, classes: int) -> np.ndarray:
     """
     s = np.clip(s, 1e-3, 1 - 1e-3)
     p: np.ndarray = 1 / (1 + np.exp(-(SLOPE * np.log(s / (1 - s)) + OFFSET)))
-    return np.maximum(p, 1 / classes)
+    np.maximum(p, 1 / classes, out=p)
+    return p
 
 
 def doubtful_rows(probability: np.ndarray, threshold: float = DOUBTFUL) -> np.ndarray:

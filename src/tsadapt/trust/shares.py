@@ -88,8 +88,9 @@ def bbse_shares(guess_v: np.ndarray, labels_v: np.ndarray, guess_t: np.ndarray, 
     k, q = counts / counts.sum(0), label_shares(guess_t, classes)
     # Σ_c π_c = 1 as one more equation of great weight: least squares over the simplex.
     a, b = np.vstack([k, np.full((1, classes), HEAVY)]), np.append(q, HEAVY)
-    share, _ = nnls(a, b)
-    return share / share.sum()
+    share: np.ndarray = nnls(a, b)[0]
+    share /= share.sum()
+    return share
 
 
 HEAVY = 1e4
