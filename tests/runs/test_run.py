@@ -232,7 +232,7 @@ def test_ablations_of_the_sampled_loss_are_real(config, change):
     told = []
     isda = changed(config, source_term="isda")
     assert changed(isda, told.append, **change) == isda  # the ablations are TSA's
-    assert "sampled, tsa" in told[0]
+    assert "a setting of sampled, t" in told[0]
 
 
 def test_large_seeds_and_tiny_targets(config):
