@@ -10,7 +10,8 @@ from tsadapt.errors import UserError, printable, system_error, unknown
 __all__ = ["main"]
 
 VERBS = {
-    "demo": "adapt real digits included in the packages: source-only, +MI, +TSA, and a picture",
+    "adapt": "the whole job: check, train, choose without labels, estimate; predictions, a page, a model",
+    "demo": "the whole job on real digits included in the packages",
     "doctor": "check data for problems, before hours are spent on it",
     "fit": "train on a labelled SOURCE and an unlabelled TARGET; resumes by itself",
     "evaluate": "accuracy of a trained RUN on labelled DATA",
@@ -32,6 +33,7 @@ usage: tsadapt VERB ...
 
 examples:
   tsadapt demo
+  tsadapt adapt photos/labelled photos/new --out result
   tsadapt doctor photos/labelled photos/new
   tsadapt fit photos/labelled photos/new --tsa --out runs/photos
   tsadapt predict runs/photos photos/new --out predictions.csv

@@ -1,0 +1,168 @@
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import tsadapt
+from tsadapt.adapt import adapt
+from tsadapt.cli import main
+from tsadapt.errors import UserError
+
+FEW = {"steps": 60, "portfolio": ("adabn", "paper")}
+
+
+def two_domains(seed=0, n=120):
+    """Three classes in eight dimensions; the target is shifted."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    centres = 3 * rng.normal(size=(3, 8))
+    x_s, x_t = (centres[y] + rng.normal(size=(n, 8)) for _ in range(2))
+    return x_s.astype(np.float32), np.array(["ant", "bee", "cow"])[y], (x_t + 0.8).astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapt")
+    x_s, y_s, x_t, y_t = two_domains()
+    labels = folder / "few.csv"
+    labels.write_text("".join(f"{row},{['ant', 'bee', 'cow'][y_t[row]]}\n" for row in range(0, 120, 6)))
+    made = adapt((x_s, y_s), x_t, out=folder / "result", target_labels=labels, command="tsadapt adapt …", **FEW)
+    return made, folder, labels
+
+
+def test_everything_is_there(result):
+    _, folder, _ = result
+    assert {path.name for path in (folder / "result").iterdir()} >= {
+        "report.html", "predictions.csv", "summary.json", "model", "runs", "choice.json",
+    }  # fmt: skip
+    summary = json.loads((folder / "result" / "summary.json").read_text())
+    estimate = summary["estimated_accuracy"]
+    assert 0 <= estimate["low"] <= estimate["value"] <= estimate["high"] <= 1
+    assert {*summary["class_shares"]} == {"ant", "bee", "cow"}
+    for share in summary["class_shares"].values():
+        assert 0 <= share["low"] <= share["value"] <= share["high"] <= 1
+    assert {one["candidate"] for one in summary["candidates"]} == {"source-only", "adabn", "paper"}
+    assert summary["chosen"]["why"]
+    assert summary["command"] == "tsadapt adapt …"
+    assert summary["versions"]["torch"]
+
+
+def test_a_line_for_every_row(result):
+    _, folder, _ = result
+    with (folder / "result" / "predictions.csv").open() as file:
+        rows = [*csv.DictReader(file)]
+    assert [row["row"] for row in rows] == [str(i) for i in range(120)]
+    assert all(row["class"] != row["second class"] for row in rows)
+    assert all(0 <= float(row["probability"]) <= 1 and row["doubtful"] in ("yes", "no") for row in rows)
+    doubtful = [float(row["probability"]) for row in rows if row["doubtful"] == "yes"]
+    sure = [float(row["probability"]) for row in rows if row["doubtful"] == "no"]
+    assert not doubtful or not sure or max(doubtful) <= min(sure)
+
+
+def test_the_model_predicts_what_the_table_says(result):
+    _, folder, _ = result
+    with (folder / "result" / "predictions.csv").open() as file:
+        said = [row["class"] for row in csv.DictReader(file)]
+    x_t = two_domains()[2]
+    for path in (folder / "result", folder / "result" / "model"):
+        assert tsadapt.load(path).predict(x_t).tolist() == said
+
+
+def test_given_labels_measure_and_change_nothing_else(result, tmp_path):
+    made, folder, _ = result
+    measured = made.summary["measured_accuracy"]
+    assert measured["rows"] == 20
+    assert measured["low"] <= measured["value"] <= measured["high"]
+    x_s, y_s, x_t, _ = two_domains()
+    other = adapt((x_s, y_s), x_t, out=tmp_path / "result", **FEW)
+    assert other.summary["measured_accuracy"] is None
+    for name in ("estimated_accuracy", "class_shares", "chosen", "doubtful"):
+        assert other.summary[name] == made.summary[name]
+    one, two = (path / "result" / "predictions.csv" for path in (folder, tmp_path))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_target_labels_that_come_with_the_data_have_no_part(tmp_path, result):
+    made, _, _ = result
+    x_s, y_s, x_t, y_t = two_domains()
+    shuffled = np.random.default_rng(1).permutation(np.array(["ant", "bee", "cow"])[y_t])
+    other = adapt((x_s, y_s), (x_t, shuffled), out=tmp_path / "result", **FEW)
+    for name in ("estimated_accuracy", "class_shares", "chosen", "doubtful"):
+        assert other.summary[name] == made.summary[name]
+
+
+def test_the_same_call_finds_everything_done(result, monkeypatch):
+    made, folder, labels = result
+    x_s, y_s, x_t, _ = two_domains()
+    from tsadapt.training.trainer import Trainer
+
+    monkeypatch.setattr(Trainer, "step", lambda *_: pytest.fail("trained again"))
+    again = adapt((x_s, y_s), x_t, out=folder / "result", target_labels=labels, command="tsadapt adapt …", **FEW)
+    assert {**again.summary, "seconds": 0} == {**made.summary, "seconds": 0}
+
+
+def test_an_objective_is_one_more_candidate(tmp_path):
+    x_s, y_s, x_t, _ = two_domains()
+    made = adapt((x_s, y_s), x_t, out=tmp_path / "r", portfolio=("adabn",), steps=20, method="coral")
+    assert {one["objective"] for one in made.summary["candidates"]} == {"source-only", "ce + adabn", "ce + coral"}
+
+
+def test_what_cannot_be_trained_is_left_out_and_named(tmp_path):
+    x_s, y_s, x_t, _ = two_domains()
+    made = adapt((x_s, y_s), x_t, out=tmp_path / "r", portfolio=("adabn", "paper"), steps=20, network="linear")
+    assert {one["candidate"] for one in made.summary["candidates"]} == {"source-only", "paper"}
+    assert "batch normalisation" in made.summary["failed"]["adabn"]
+
+
+def test_a_killed_command_goes_on_to_the_same_result(tmp_path):
+    x_s, y_s, x_t, _ = two_domains(n=300)
+    for name, arrays in (("s", {"x": x_s, "y": y_s}), ("t", {"x": x_t})):
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    words = [str(tmp_path / "s.npz"), str(tmp_path / "t.npz"), "--portfolio", "paper", "--steps", "600"]
+    words += ["--checkpoint-every", "20", "--quiet"]
+    command = [sys.executable, "-m", "tsadapt", "adapt", *words, "--out", str(tmp_path / "killed")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("killed/runs/*/checkpoints/*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "summary.json").exists()
+    assert main(["adapt", *words, "--out", str(tmp_path / "killed")]) == 0
+    assert main(["adapt", *words, "--out", str(tmp_path / "whole")]) == 0
+    one, two = (tmp_path / name / "predictions.csv" for name in ("killed", "whole"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"holdout": 0.0}, "held-out source rows"),
+        ({"target_share": 0.5}, "all target rows"),
+        ({"portfolio": ("strnog",)}, "strong"),
+    ],
+)
+def test_refusals(tmp_path, settings, said):
+    x_s, y_s, x_t, _ = two_domains()
+    with pytest.raises(UserError, match=said):
+        adapt((x_s, y_s), x_t, out=tmp_path / "r", **settings)
+    assert not (tmp_path / "r").exists()
+
+
+def test_other_data_is_refused(result):
+    _, folder, _ = result
+    x_s, y_s, x_t, _ = two_domains(seed=5)
+    with pytest.raises(UserError, match="holds a result of"):
+        adapt((x_s, y_s), x_t, out=folder / "result", **FEW)
+
+
+def test_a_wrong_path_is_one_line(capsys, tmp_path):
+    assert main(["adapt", str(tmp_path / "none"), str(tmp_path / "new")]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert main(["adapt", str(tmp_path)]) == 2
+    assert "adapt needs a SOURCE and a TARGET" in capsys.readouterr().err
