@@ -28,7 +28,7 @@ from tsadapt.models.backbones import Backbone, for_inference
 from tsadapt.models.classifier import InputScaling
 from tsadapt.progress import StepProgress
 
-__all__ = ["BATCH", "PART", "Features", "cache_root", "extract", "readable"]
+__all__ = ["BATCH", "PART", "Features", "cache_root", "cached", "extract", "readable"]
 
 PART = 128
 """Rows of one file of the cache: what a kill may cost."""
@@ -66,10 +66,8 @@ def extract(
     quiet: bool = False,
 ) -> Features:
     """The features of all images, from the cache as far as they are there."""
-    key = repr((images.fingerprint, backbone.fingerprint(), asdict(framing), PART))
-    folder = cache_root() / "features" / hashlib.sha256(key.encode()).hexdigest()[:20]
     began, spans = time.monotonic(), grouped(range(len(images)), PART)
-    paths = [folder / f"rows-{span.start:09d}.npz" for span in spans]
+    paths = _paths(images, backbone.fingerprint(), framing)
     found = [_read(path, span, images) for path, span in zip(paths, spans, strict=True)]
     missing = [i for i, part in enumerate(found) if part is None]
     rows = sum(len(spans[i]) for i in missing)
@@ -85,14 +83,22 @@ def extract(
                     keep = keep and _write(paths[i], part)
             except KeyboardInterrupt as stop:
                 raise KeyboardInterrupt("the features so far are cached; run the same command to resume") from stop
+    return _joined([part for part in found if part is not None], rows, began)
+
+
+def cached(images: Images, weights: str, framing: Framing) -> Features | None:
+    """The features that are in the cache, by the fingerprint of the backbone's weights; None unless all of them are."""
+    began, spans = time.monotonic(), grouped(range(len(images)), PART)
+    found = [_read(path, span, images) for path, span in zip(_paths(images, weights, framing), spans, strict=True)]
     parts = [part for part in found if part is not None]
-    return Features(
-        torch.from_numpy(np.concatenate([part.x for part in parts])),
-        [int(row) for part in parts for row in part.rows],
-        {row: why for part in parts for row, why in part.unreadable.items()},
-        computed=rows,
-        seconds=time.monotonic() - began,
-    )
+    return _joined(parts, 0, began) if len(parts) == len(spans) else None
+
+
+def _paths(images: Images, weights: str, framing: Framing) -> list[Path]:
+    """The files of the cache for these images, in order."""
+    key = repr((images.fingerprint, weights, asdict(framing), PART))
+    folder = cache_root() / "features" / hashlib.sha256(key.encode()).hexdigest()[:20]
+    return [folder / f"rows-{span.start:09d}.npz" for span in grouped(range(len(images)), PART)]
 
 
 class _Network:
@@ -115,6 +121,17 @@ class _Part:
     x: np.ndarray
     rows: np.ndarray
     unreadable: dict[int, str]
+
+
+def _joined(parts: "list[_Part]", computed: int, began: float) -> Features:
+    """The features of all parts of the cache, of which some were `computed` since `began`."""
+    return Features(
+        torch.from_numpy(np.concatenate([part.x for part in parts])),
+        [int(row) for part in parts for row in part.rows],
+        {row: why for part in parts for row, why in part.unreadable.items()},
+        computed=computed,
+        seconds=time.monotonic() - began,
+    )
 
 
 def _compute(decoded: Iterator[ImagePass], rows: int, network: _Network, progress: StepProgress) -> _Part:

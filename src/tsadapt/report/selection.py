@@ -13,7 +13,7 @@ from tsadapt.objectives.base import METHODS
 from tsadapt.selection.select import CONSENSUS, VOTERS, Choice, oracle_judgement
 from tsadapt.sweep.choice import Candidate, oracle_accuracies, setting_of, varying
 
-__all__ = ["print_choice"]
+__all__ = ["candidate_names", "print_choice"]
 
 OBJECTIVE = ("source_term", "target_terms", "method", "term_weight")
 
@@ -34,7 +34,7 @@ def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Conso
         console = console if console.is_terminal else Console(width=160)  # in a pipe there is room
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
     accuracies = oracle_accuracies(candidates)
-    names = _names(candidates)
+    names = candidate_names(candidates)
     console.print(_candidates(names, choice, accuracies))
     for i, why in choice.out.items():
         say(f"excluded: {names[i]}: {why}")
@@ -53,7 +53,7 @@ def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Conso
     say(printable(f"run: {candidates[choice.chosen].run}"))
 
 
-def _names(candidates: Sequence[Candidate]) -> list[str]:
+def candidate_names(candidates: Sequence[Candidate]) -> list[str]:
     """What each candidate is called: its objective in full, and the settings in which the candidates differ."""
     others = [name for name in varying(candidates) if name not in OBJECTIVE]
     several = len({c.step for c in candidates}) > 1

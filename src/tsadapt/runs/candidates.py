@@ -29,7 +29,7 @@ from tsadapt.selection.validators import scores_of
 from tsadapt.training.setup import Task
 from tsadapt.training.trainer import Trainer
 
-__all__ = ["Candidates", "candidate_steps", "mixtures"]
+__all__ = ["Candidates", "candidate_steps", "kept_source_rows", "mixtures"]
 
 MOST_SOURCE_ROWS = 5000
 """Rows of the source (train) that are kept: enough to tell the domains apart."""
@@ -47,6 +47,15 @@ def candidate_steps(config: RunConfig) -> list[int]:
     steps = config.steps or 0
     count = min(config.candidates, steps)  # as many as there are steps are all of them
     return sorted({max(round(steps * k / count), 1) for k in range(1, count + 1)})
+
+
+def kept_source_rows(rows: int, seed: int) -> np.ndarray:
+    """Which of the source's training rows have their features among the saved predictions of a run with this seed."""
+    return _some_rows(rows, mixed(seed, 9))
+
+
+def _some_rows(rows: int, seed: int) -> np.ndarray:
+    return np.sort(np.random.default_rng(seed).permutation(rows)[:MOST_SOURCE_ROWS])
 
 
 class Candidates:
@@ -151,10 +160,11 @@ class Candidates:
     def _on_source(self, seed: int) -> np.ndarray:
         """Features of the source's training rows, or of some of them."""
         source = self.task.source.train
-        rows = np.sort(np.random.default_rng(seed).permutation(len(source))[:MOST_SOURCE_ROWS])
+        rows = _some_rows(len(source), seed)
         if self.task.source.test is source or len(rows) == len(source):
             features = self.predict(source).features
-            return features[rows[rows < len(features)]]
+            kept: np.ndarray = features[rows[rows < len(features)]]
+            return kept
         if not hasattr(self, "_some_source"):
             self._some_source = source.keep(rows.tolist())
         return self.predict(self._some_source).features

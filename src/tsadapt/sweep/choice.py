@@ -22,7 +22,7 @@ from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import Choice, oracle_judgement
 from tsadapt.sweep.plan import SOURCE_ONLY
 
-__all__ = ["Candidate", "read_candidates", "reference_among", "setting_of", "varying", "write_choice"]
+__all__ = ["Candidate", "read_candidates", "reference_among", "setting_of", "unfolded", "varying", "write_choice"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def read_candidates(runs: Sequence[Path], tell: Callable[[str], object] = str) -
     `tell` receives what a user should know about them.
     """
     found = []
-    for run in _unfolded(runs, tell):
+    for run in unfolded(runs, tell):
         config, metrics = run.config, run.metrics
         if metrics.get("hash", config.hash()) != config.hash():
             raise UserError(f"{run.config_file} was changed after the run was trained: restore it, or train again.")
@@ -74,7 +74,8 @@ def _check_one_task(runs: Sequence[Path]) -> None:
                 raise UserError(f"{runs[0]} and {run} cannot be compared: their {what} differ.")
 
 
-def _unfolded(runs: Sequence[Path], tell: Callable[[str], object]) -> list[RunFolder]:
+def unfolded(runs: Sequence[Path], tell: Callable[[str], object] = str) -> list[RunFolder]:
+    """The run folders that are done; the folder of a sweep stands for all of its own."""
     found: list[RunFolder] = []
     for path in runs:
         run, inner = RunFolder(path), SweepFolder(path).runs()
