@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test check format docs bench clean
+.PHONY: setup demo browser test check format docs bench clean
 
 setup: $(STAMP)
 
@@ -17,8 +17,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/tsadapt demo
 
+# The tests of the report open it in Chromium. Without it, and where it cannot be installed, they are skipped.
+browser:
+	@sh tests/report/install_chromium.sh
+
 # Tests side by side, each on one thread: threads that compete for cores are many times slower.
-test: setup
+test: setup browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8
 
 check: setup

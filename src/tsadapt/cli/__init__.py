@@ -18,6 +18,7 @@ VERBS = {
     "predict": "predictions of a trained RUN for DATA, as CSV",
     "sweep": "train with several settings, and choose among them without target labels",
     "select": "choose among trained RUNs without target labels",
+    "report": "one HTML page of RUNs: predictions to check, class shares, maps, curves",
     "features": "embeddings of images by a backbone, for any other use",
     "augmented": "what the augmented features of a RUN look like: the nearest real images",
     "list": "available methods, source and target terms, networks, presets, datasets, backbones, validators",
