@@ -39,8 +39,8 @@ from tsadapt.sweep.choice import Candidate, read_candidates, reference_among, wr
 from tsadapt.sweep.plan import Planned
 from tsadapt.training.setup import make_task, make_trainer, one_spelling
 from tsadapt.training.trainer import Trainer
-from tsadapt.trust.rows import DOUBTFUL
 from tsadapt.trust import Trust, assess, explain_doubtful, label_shares
+from tsadapt.trust.rows import DOUBTFUL
 
 __all__ = ["Adapted", "adapt"]
 

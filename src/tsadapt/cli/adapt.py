@@ -58,9 +58,9 @@ class Adapt(Fit):
 
     def _settings(self) -> dict[str, Any]:
         """What was given, by the names that `adapt` has for it."""
-        for flag, given in (("--overwrite", self.overwrite), ("--tensorboard", self.tensorboard),
+        for flag, refused in (("--overwrite", self.overwrite), ("--tensorboard", self.tensorboard),
                             ("--keep-memory", self.keep_memory)):  # fmt: skip
-            if given:
+            if refused:
                 raise UserError(f"{flag} is for single runs: leave it out, or use tsadapt fit.")
         given = self._file_settings() | self.given()
         found = {"source": self.source, "target": self.target} | {k: v for k, v in given.items() if v is not None}

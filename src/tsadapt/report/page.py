@@ -11,6 +11,7 @@ import numpy as np
 
 from tsadapt.data.doctor import Finding
 from tsadapt.data.images import Images
+from tsadapt.trust.interval import Interval
 
 __all__ = [
     "Column",
@@ -26,15 +27,6 @@ __all__ = [
     "Trusted",
     "wilson",
 ]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A number and the interval it lies in."""
-
-    value: float
-    low: float
-    high: float
 
 
 def wilson(right: int, rows: int) -> Interval:
