@@ -11,6 +11,7 @@ import tsadapt
 ROOT = Path(tsadapt.__file__).parent
 LAYERS = [
     {"cli"},
+    {"adapt"},
     {"report"},
     {"sweep", "estimator"},
     {"runs"},
@@ -21,7 +22,7 @@ LAYERS = [
     {"data"},
     {"core"},
     {"config", "registry"},
-    {"settings", "progress"},
+    {"settings", "progress", "presets"},
     {"files", "errors", "vision"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}
