@@ -118,8 +118,8 @@ class Outline:
 def room_outlines(room: str) -> dict[str, Outline]:
     """The registered classes of a room, read from its files without importing them, which would take seconds of torch.
 
-    A class is found by its decorator `@….register("name")`; settings of its bases in the room are its own, too. What
-    cannot be read that way (a default that is computed, a base from elsewhere) is imported after all.
+    A class is found by its decorator `@….register("name")`; settings of its bases in the room, and beside it, are its
+    own, too. What cannot be read that way (a default that is computed, a base from elsewhere) is imported after all.
     """
     try:
         return _read_outlines(room)
@@ -142,20 +142,27 @@ def _imported_outlines(room: str) -> dict[str, Outline]:
 def _read_outlines(room: str) -> dict[str, Outline]:
     spec = find_spec(room)
     assert spec is not None
-    classes: dict[str, ast.ClassDef] = {}
-    for path in sorted(Path(folder) for folder in spec.submodule_search_locations or ()):
-        for file in sorted(path.glob("*.py")):
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-            for node in [node for node in tree.body if isinstance(node, ast.ClassDef)]:
-                if node.name in classes:
-                    raise ValueError(f"two classes called {node.name}")
-                classes[node.name] = node
+    folders = sorted(Path(folder) for folder in spec.submodule_search_locations or ())
+    classes = _classes_in(folders)
+    bases = _classes_in([folder.parent for folder in folders]) | classes
     found = {}
     for node in classes.values():
         for name in _registered_names(node):
             summary = (ast.get_docstring(node) or "").partition("\n")[0]
-            found[name] = Outline(name, summary, _settings(node, classes))
+            found[name] = Outline(name, summary, _settings(node, bases))
     return dict(sorted(found.items()))
+
+
+def _classes_in(folders: list[Path]) -> dict[str, ast.ClassDef]:
+    """The classes that are written in the files of some folders, by name."""
+    classes: dict[str, ast.ClassDef] = {}
+    for file in [file for folder in folders for file in sorted(folder.glob("*.py"))]:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in [node for node in tree.body if isinstance(node, ast.ClassDef)]:
+            if node.name in classes:
+                raise ValueError(f"two classes called {node.name}")
+            classes[node.name] = node
+    return classes
 
 
 def _registered_names(node: ast.ClassDef) -> list[str]:

@@ -168,10 +168,11 @@ def test_stopped_by_a_signal_and_started_again(here, how):
 def test_demo_in_small(here, capsys):
     assert main(["demo", "--out", "demo", "--steps", "20"]) == 0
     summary = json.loads(Path("demo/summary.json").read_text())
-    assert set(summary) == {"source_only", "adabn", "mi", "tsa"}
-    assert all(0 < accuracy < 1 for accuracy in summary.values())
-    assert Path("demo/demo.png").stat().st_size > 10_000
-    assert "+TSA" in capsys.readouterr().out
+    assert {one["candidate"] for one in summary["candidates"]} >= {"source-only", "adabn", "paper", "strong"}
+    said = capsys.readouterr().out
+    assert "judged by target labels (oracle)" in said
+    assert said.strip().endswith("open demo/report.html")
+    assert Path("demo/report.html").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(
