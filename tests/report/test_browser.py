@@ -62,6 +62,7 @@ class Opened:
         self.context = browser.new_context(
             **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **options}
         )
+        self.context.set_default_timeout(120_000)  # many tests at once on few cores
         self.page = self.context.new_page()
         self.said: list[str] = []
         self.asked: list[str] = []
