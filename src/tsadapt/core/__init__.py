@@ -12,6 +12,7 @@ from tsadapt.core.class_shares import class_shares_by_em
 from tsadapt.core.confusion import class_confusion_loss
 from tsadapt.core.consistency import confident_label_loss, dropout_view
 from tsadapt.core.discrepancy import covariance_distance, fused_features, joint_mmd, multi_kernel_mmd
+from tsadapt.core.graphs import graph_coupling, similarity_graph, translation
 from tsadapt.core.halves import half_confusion_loss, half_logit, joint_entropy
 from tsadapt.core.information import PredictionMemory, conditional_entropy, mutual_information_loss
 from tsadapt.core.iterative import IterativeMoments
@@ -67,6 +68,7 @@ __all__ = [
     "dropout_view",
     "entropic_dual",
     "fused_features",
+    "graph_coupling",
     "half_confusion_loss",
     "half_logit",
     "inverted_domain_loss",
@@ -95,7 +97,9 @@ __all__ = [
     "reverse_at",
     "reverse_gradient",
     "sampled_cross_entropy",
+    "similarity_graph",
     "sliced_wasserstein",
     "transferable_cross_entropy",
     "transferable_logits",
+    "translation",
 ]
