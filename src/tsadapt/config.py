@@ -47,6 +47,10 @@ class RunConfig:
 
     source: str
     target: str
+    source_free: str | None = setting(
+        None, "Adapt a trained RUN (its folder) to TARGET, given alone, without the source's data.", group=DATA,
+        metavar="RUN", shown="no run",
+    )  # fmt: skip
     holdout: float = setting(
         0.0, "Share of each source class kept out of training, for validators.", group=DATA, at_least=0, at_most=0.5
     )
@@ -178,7 +182,8 @@ class RunConfig:
     def objective(self) -> str:
         """What is minimised, in a few words: tsa + mi + dann, or source-only."""
         method = () if self.method == "source-only" else (self.method,)
-        parts = (self.source_term, *self.target_terms, *method)
+        parts = tuple(name for name in (self.source_term, *self.target_terms) if self.term_weight.get(name, 1.0))
+        parts += method
         return "source-only" if parts == ("ce",) else " + ".join(parts)
 
     def result_keys(self) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
         given = defaults | file | flags
         for name in [name for name in given if "." in name and isinstance(given[name], str)]:
             given[name] = setting_named(name).parse(given[name])
-        source, target = self.source or given.pop("source", None), self.target or given.pop("target", None)
+        source, target = self._domains(given)
         given = {name: value for name, value in given.items() if name not in ("source", "target")}
         if source is None or target is None:
             verb = type(self).__name__.lower()
@@ -111,6 +111,18 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
                 f"{verb} needs a SOURCE and a TARGET, for example: tsadapt {verb} photos/labelled photos/new --tsa"
             )
         return with_settings(RunConfig(source, target), _note, **given)
+
+    def _domains(self, given: dict[str, Any]) -> tuple[str | None, str | None]:
+        """SOURCE and TARGET, from the command or else the file; a source-free run has TARGET alone."""
+        source, target = self.source, self.target
+        if given.get("source_free") is None:
+            return source or given.get("source"), target or given.get("target")
+        if target is not None:
+            raise UserError(
+                f"--source-free {given['source_free']} takes the place of a SOURCE: give the TARGET alone, for example:"
+                " tsadapt fit --source-free runs/photos photos/newer"
+            )
+        return given.get("source", "none"), source or given.get("target")
 
     def _file_settings(self) -> dict[str, Any]:
         return {} if self.config is None else read_toml(read_file(self.config), str(self.config))
@@ -128,7 +140,8 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
         except Interrupted as stopped:
             print(printable(f"tsadapt: {stopped}"), file=sys.stderr)
             return 130
-        show(metrics["last"]["source"], "source")
+        if "source" in metrics["last"]:
+            show(metrics["last"]["source"], "source")
         show(metrics["last"]["target"], "target")
         if "selected" in metrics:
             selected = metrics["selected"]

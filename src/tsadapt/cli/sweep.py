@@ -66,6 +66,8 @@ class Sweep(Fit):
     def to_config(self, **defaults: Any) -> RunConfig:
         """The config that all runs share: TSA and a tenth of the source held out, unless told otherwise."""
         given = self._file_settings() | self.given()
+        if given.get("source_free"):
+            raise UserError("A sweep compares runs with source-only, which needs the source: use fit --source-free.")
         told = {"tsa", "mi", "source_term", "target_terms"} & {name for name, value in given.items() if value}
         return super().to_config(holdout=0.1, **({} if told else {"tsa": True}), **defaults)
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from tsadapt.data.images import Images, UnreadableImageError
-from tsadapt.data.loader import RowStream, mixed, pass_over
+from tsadapt.data.loader import RowStream, labels_of, mixed, pass_over
 from tsadapt.data.transforms import Transform, seen
 from tsadapt.data.types import Batch, Domain
 from tsadapt.errors import UserError
@@ -79,7 +79,7 @@ def image_pass(
 
 
 class ImageBatches:
-    """Batches of two domains of image files; the counterpart of `PairedBatches`.
+    """Batches of two domains of image files, or of a target alone; the counterpart of `PairedBatches`.
 
     A batch is a function of (seed, step): each image has its own seed for the random transforms. Workers prepare
     consecutive steps ahead, up to `last`. An unreadable image is replaced by another one of its domain, and listed in
@@ -88,18 +88,19 @@ class ImageBatches:
 
     def __init__(
         self,
-        source: Domain,
+        source: Domain | None,
         target: Domain,
         streams: tuple[RowStream, RowStream],
         with_target: bool,
         views: Views,
         last: int,
     ) -> None:
-        if source.y is None or not isinstance(source.x, Images) or not isinstance(target.x, Images):
-            raise ValueError("expected two domains of images, the source with labels")
-        self.source, self.target, self.with_target, self.y_s = source, target, with_target, source.y
+        first = target if source is None else source  # whose stream is empty without a source
+        if not isinstance(first.x, Images) or not isinstance(target.x, Images):
+            raise ValueError("expected two domains of images")
+        self.domains, self.with_target, self.y_s = (first, target), with_target, labels_of(source)
         self.streams, self.views, self.last = streams, views, last
-        self._images = (source.x, target.x) if with_target else (source.x,)
+        self._images = (first.x, target.x) if with_target else (first.x,)
         self._next: int | None = None
         self._iterator: Iterator[Any] = iter(())
 
@@ -124,7 +125,7 @@ class ImageBatches:
         return _watched(_loader(dataset, steps, _join_samples, self.views.workers))
 
     def _batch(self, joined: "_Joined") -> Batch:
-        domains = (self.source, self.target)
+        domains = self.domains
         if joined.lost is not None:
             why = joined.unreadable[-1][2]
             raise UserError(

@@ -9,7 +9,7 @@ from tsadapt.data.stored import StoredRows
 from tsadapt.data.transforms import seen, strong_transform
 from tsadapt.data.types import Batch, Domain
 
-__all__ = ["PairedBatches", "RowStream", "mixed", "paired_streams", "pass_over", "seeded"]
+__all__ = ["PairedBatches", "RowStream", "labels_of", "mixed", "paired_streams", "pass_over", "seeded"]
 
 
 class RowStream:
@@ -26,6 +26,8 @@ class RowStream:
 
     def rows_at(self, step: int) -> Tensor:
         """The rows of step 1, 2, …"""
+        if not self.batch:
+            return torch.zeros(0, dtype=torch.int64)
         parts, place, end = [], (step - 1) * self.batch, step * self.batch
         while place < end:
             epoch, offset = divmod(place, self.rows)
@@ -43,20 +45,22 @@ class RowStream:
 class PairedBatches:
     """Batches of two domains in memory, or stored; `with_target=False` leaves out the target rows.
 
-    With `second`, training sees small images of the target, and what is stored of images, in a second view too.
+    Without a source (None) the batches are of the target alone. With `second`, training sees small images of the
+    target, and what is stored of images, in a second view too.
     """
 
     def __init__(
         self,
-        source: Domain,
+        source: Domain | None,
         target: Domain,
         streams: tuple[RowStream, RowStream],
         with_target: bool,
         second: bool = False,
     ) -> None:
-        if source.y is None:
-            raise ValueError("the source needs labels")
-        self.x_s, self.y_s, self.x_t = _rows_of(source), source.y, _rows_of(target)
+        self.x_s: Tensor | StoredRows = torch.zeros(0)
+        self.y_s, self.x_t = labels_of(source), _rows_of(target)
+        if source is not None:
+            self.x_s = _rows_of(source)
         self.streams, self.with_target, self.second = streams, with_target, second
         small = isinstance(self.x_t, Tensor) and self.x_t.ndim == 4 and self.x_t.dtype == torch.uint8
         self._strong = strong_transform() if second and small else None
@@ -106,21 +110,31 @@ class PairedBatches:
         return x.seen(rows, (self._views(1, len(rows), step) % x.views + apart).tolist())
 
 
+def labels_of(source: Domain | None) -> Tensor:
+    """The labels of a source; none where there is no source."""
+    if source is None:
+        return torch.zeros(0, dtype=torch.int64)
+    if source.y is None:
+        raise ValueError("the source needs labels")
+    return source.y
+
+
 def _rows_of(domain: Domain) -> Tensor | StoredRows:
     return domain.x if isinstance(domain.x, StoredRows) else domain.tensor
 
 
 def paired_streams(
-    source: Domain, target: Domain, batch_sizes: tuple[int, int], seed: int
+    source: Domain | None, target: Domain, batch_sizes: tuple[int, int], seed: int
 ) -> tuple[RowStream, RowStream]:
-    """The streams of row numbers of two domains."""
-    return RowStream(len(source), batch_sizes[0], seed, salt=0), RowStream(len(target), batch_sizes[1], seed, salt=1)
+    """The streams of row numbers of two domains; without a source the first is empty."""
+    first = RowStream(0, 0, seed, salt=0) if source is None else RowStream(len(source), batch_sizes[0], seed, salt=0)
+    return first, RowStream(len(target), batch_sizes[1], seed, salt=1)
 
 
 def pass_over(streams: tuple[RowStream, RowStream]) -> tuple[tuple[RowStream, RowStream], int]:
     """Streams of the same rows in another order, and the number of steps that cover all rows of both."""
     a, b = (RowStream(s.rows, s.batch, s.seed, s.salt + 5) for s in streams)
-    return (a, b), max(-(-s.rows // s.batch) for s in streams)
+    return (a, b), max(-(-s.rows // s.batch) for s in streams if s.batch)
 
 
 def seeded(*numbers: int) -> torch.Generator:

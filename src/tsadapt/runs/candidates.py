@@ -65,7 +65,7 @@ class Candidates:
         self.task, self.trainer, self.run = task, trainer, run
         self.steps = candidate_steps(task.config)
         self.model = TrainedModel(
-            trainer.model, task.classes, task.architecture, task.source.train.columns, task.preprocessing,
+            trainer.model, task.classes, task.architecture, task.columns, task.preprocessing,
             trainer.device, task.config.workers, quiet, run,
         )  # fmt: skip
         self.records = Records(run.scores_file, trainer.at) if len(self.steps) > 1 else None
@@ -158,7 +158,9 @@ class Candidates:
         )
 
     def _on_source(self, seed: int) -> np.ndarray:
-        """Features of the source's training rows, or of some of them."""
+        """Features of the source's training rows, or of some of them; none where there is no source."""
+        if self.task.start is not None:
+            return np.zeros((0, self.trainer.model.dim), dtype=np.float32)
         source = self.task.source.train
         rows = _some_rows(len(source), seed)
         if self.task.source.test is source or len(rows) == len(source):

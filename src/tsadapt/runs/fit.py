@@ -29,11 +29,13 @@ from tsadapt.runs.kept_memory import NONE, keep_memory_of, save_memory
 from tsadapt.runs.model import Predicted, TrainedModel, load
 from tsadapt.runs.records import Records
 from tsadapt.runs.reference import Reference, source_reference
+from tsadapt.runs.source_free import start_from
 from tsadapt.selection.density import proxy_a_distance
 from tsadapt.selection.select import CONSENSUS
 from tsadapt.training.head_first import train_head_first
 from tsadapt.training.runtime import Stop, keep_freed_memory, stop_signals
 from tsadapt.training.setup import Task, make_task, make_trainer, one_spelling
+from tsadapt.training.source_free import Start, continued
 from tsadapt.training.trainer import NotFiniteError, Trainer
 
 __all__ = ["Interrupted", "fit", "has_memory", "train_run", "versions"]
@@ -48,9 +50,10 @@ class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
 
 
 def fit(
-    source: Any,
-    target: Any,
+    source: Any = None,
+    target: Any = None,
     *,
+    source_free: str | Path | None = None,
     backbone: str | nn.Module | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -65,18 +68,29 @@ def fit(
     the command's: tsa=True, method="cdan+e", lambda0=0.5, steps=1000, seed=0, … `backbone` is for images: a name, or an
     encoder of your own as FILE.py:FUNCTION or as a module, which stays as it is. The run is a folder, `out` (runs/HASH
     unless given): the same call resumes it, or finds it done. `model.metrics` has what came out.
+
+    `source_free` is the folder of a trained run that takes the source's place: its network is adapted to the target.
     """
+    if target is None or (source is None) == (source_free is None):
+        raise UserError("fit needs a source and a target, or source_free (a trained run's folder) and a target.")
     if backbone is not None and not isinstance(backbone, str | nn.Module):
         raise UserError(f"backbone is {backbone!r}, expected a name, FILE.py:FUNCTION or a torch.nn.Module.")
     encoder = backbone if isinstance(backbone, nn.Module) else None
     name = in_memory(backbone) if isinstance(backbone, nn.Module) else backbone
-    labelled = as_dataset(source, name="the source")
-    data = labelled, as_dataset(target, labelled.train.columns, name="the target")
-    config = RunConfig(dataset_name(data[0]), dataset_name(data[1], with_labels=False), backbone=name)
+    start, labelled = None, None
+    if source_free is not None:
+        start = start_from(source_free, backbone)
+        named, columns = start.config.source, start.columns
+        settings["source_free"] = str(source_free)
+    else:
+        labelled = as_dataset(source, name="the source")
+        named, columns = dataset_name(labelled), labelled.train.columns
+    data = labelled, as_dataset(target, columns, name="the target")
+    config = RunConfig(named, dataset_name(data[1], with_labels=False), backbone=name)
     config = with_settings(config, _say, **settings)
     folder, _ = train_run(
         config, None if out is None else Path(out), overwrite=overwrite, quiet=quiet, tensorboard=tensorboard,
-        keep_memory=keep_memory, data=data, encoder=encoder,
+        keep_memory=keep_memory, data=data, encoder=encoder, start=start,
     )  # fmt: skip
     own = backbone if backbone is not None and is_own(backbone) else None
     return load(folder, device=config.device, quiet=quiet, backbone=own)
@@ -91,24 +105,32 @@ def train_run(
     tensorboard: bool = False,
     keep_memory: bool = False,
     watch: Callable[[Trainer], None] | None = None,
-    data: tuple[Dataset, Dataset] | None = None,
+    data: tuple[Dataset | None, Dataset] | None = None,
     encoder: nn.Module | None = None,
+    start: Start | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Train what the config says into the folder `out` (runs/HASH unless given); the folder, and its metrics.
 
     A folder with the same config is resumed, or found done; one with another config is refused unless `overwrite`.
     `watch` is called with the trainer after every logged step, and must leave it as it is. `keep_memory` writes the
     memory of both domains into the folder, also of a run that is done. `data` are datasets in memory, `encoder` is a
-    backbone in memory, which the config names by `in_memory`.
+    backbone in memory, which the config names by `in_memory`. `start` is the run that a source-free one goes on from;
+    it is read where it is not given.
     """
     config = one_spelling(config)
+    if config.source_free is not None:
+        if out is not None and Path(config.source_free).resolve() == out.resolve():
+            raise UserError(f"--out {out} is the run that is to be adapted, which stays: choose another folder.")
+        own = config.backbone if config.backbone is not None and is_own(config.backbone) else None
+        start = start or start_from(config.source_free, encoder or own)
+        config = continued(config, start)
     if keep_memory and not has_memory(config):
         raise UserError(NONE)
     if out is not None:
         RunFolder(out).check(config, overwrite)
         if not overwrite:
             _check_encoder(RunFolder(out), config)
-    task = make_task(config, _say, quiet, data, encoder)
+    task = make_task(config, _say, quiet, data, encoder, start)
     config = task.config
     run = RunFolder(out or Path("runs") / config.hash())
     manifest = _manifest(task)
@@ -171,13 +193,13 @@ def _train_and_finish(
             _train_head_first(task, trainer, candidates, quiet)
         if not resumed and trainer.statistics.memories:
             if not quiet:
-                _say("filling the memory: one pass over both domains …")
+                _say(f"filling the memory: one pass over {'both domains' if task.start is None else 'the target'} …")
             trainer.fill_memory()  # a Ctrl-C in here stops at once: there is nothing to save yet
         with stop_signals() as stop, StepProgress(trainer.steps, trainer.at, quiet) as progress:
             _train(trainer, run, records, candidates, progress, stop, tracker, watch)
         if keep_memory:
             save_memory(run, trainer.objective)
-        as_trained = candidates.as_trained(task.source.test)
+        as_trained = None if task.start is not None else candidates.as_trained(task.source.test)
         with candidates.finished():
             if not run.predictions_file(trainer.at).exists():  # stopped between its last step and its predictions
                 candidates.take()
@@ -258,7 +280,11 @@ def _headline(task: Task) -> str:
         how = "frozen" if preprocessing.frozen else "trained"
         how = how if backbone.train_from is None else f"trained from {backbone.train_from}"
         network = f"{backbone.name} ({how}) + {network}"
-    rows = f"{config.source} ({len(task.source.train)} rows) → {config.target} ({len(task.target.train)} rows)"
+    rows = f"{config.target} ({len(task.target.train)} rows)"
+    if task.start is None:
+        rows = f"{config.source} ({len(task.source.train)} rows) → {rows}"
+    else:
+        rows = f"{task.start.name}, without its source → {rows}"
     return f"{rows}, {len(task.classes)} classes, network {network}, {config.objective}, {config.steps} steps"
 
 
@@ -300,33 +326,28 @@ def _momenta_fit(trainer: Trainer) -> bool:
 
 
 def _finish(
-    task: Task, trainer: Trainer, candidates: Candidates, run: RunFolder, as_trained: Predicted
+    task: Task, trainer: Trainer, candidates: Candidates, run: RunFolder, as_trained: Predicted | None
 ) -> dict[str, Any]:
     """Save the model, evaluate it on both domains, and write the metrics last: their presence says the run is done.
 
-    `as_trained` is what the network made of the source before a method normalised it by the target.
+    `as_trained` is what the network made of the source before a method normalised it by the target; None without one.
     """
     run.check_there()
-    source, target = task.source.test, task.target.test
-    on_source, on_target = candidates.predict(source), candidates.predict(target)
-    for domain, predicted in ((source, on_source), (target, on_target)):
+    target = task.target.test
+    domains = [*([] if task.start is not None else [task.source.test]), target]
+    made = [candidates.predict(domain) for domain in domains]
+    on_target = made[-1]
+    for domain, predicted in zip(domains, made, strict=True):
         for row, why in predicted.unreadable.items():
             name = f"{domain.name}: {domain.row_name(row)}"
             if name not in trainer.unreadable:
                 _say_unreadable(name, why)
-    if not all(predicted.finite_rows().all() for predicted in (on_source, on_target)):
+    if not all(predicted.finite_rows().all() for predicted in made):
         raise UserError("The trained network gives values that are not finite, and is not saved. Try a smaller --lr.")
     candidates.model.save(run.model)
-    distance = proxy_a_distance(on_source.features, on_target.features, task.config.seed)
-    last: dict[str, Any] = {
-        "step": trainer.at,
-        "target": score(on_target, target, task.classes),
-        "source": score(on_source, source, task.classes),
-        "proxy_a_distance": number(distance),
-    }
-    if as_trained is not on_source and "accuracy" in last["source"]:
-        last["source"]["accuracy_as_trained"] = score(as_trained, source, task.classes)["accuracy"]
-    _judge_source(last["source"], source_reference(task.source.train, source, as_trained, task.classes))
+    last: dict[str, Any] = {"step": trainer.at, "target": score(on_target, target, task.classes)}
+    if as_trained is not None:
+        last |= _on_source(task, made[0], on_target, as_trained)
     for remark in dict.fromkeys(r for term in trainer.objective for r in term.remarks(_shares(on_target))):
         _say(f"note: {remark}")
     metrics = {"hash": task.config.hash(), "judged_by": _judged_by(task), "last": last}
@@ -339,6 +360,17 @@ def _finish(
     run.check_there()
     checkpoint.keep(run.checkpoints, trainer.at)
     return metrics
+
+
+def _on_source(task: Task, on_source: Predicted, on_target: Predicted, as_trained: Predicted) -> dict[str, Any]:
+    """What the metrics say of the source: how it is predicted, and how far it is from the target."""
+    source = task.source.test
+    distance = proxy_a_distance(on_source.features, on_target.features, task.config.seed)
+    scored = score(on_source, source, task.classes)
+    if as_trained is not on_source and "accuracy" in scored:
+        scored["accuracy_as_trained"] = score(as_trained, source, task.classes)["accuracy"]
+    _judge_source(scored, source_reference(task.source.train, source, as_trained, task.classes))
+    return {"source": scored, "proxy_a_distance": number(distance)}
 
 
 def _judge_source(scored: dict[str, Any], reference: Reference | None) -> None:
@@ -381,11 +413,18 @@ def _shares(predicted: Predicted) -> torch.Tensor:
 def _manifest(task: Task) -> dict[str, Any]:
     """What the run depends on. Its `data` must not change while it lasts; the target's labels are no part of it."""
     data: dict[str, Any] = {}
-    for role, dataset in (("source", task.source), ("target", task.target)):
+    for role, dataset in (("source", task.labelled), ("target", task.target)):
+        if dataset is None:
+            continue
         train, test = dataset.train, dataset.test
         rows = {"split": train.split, "rows": len(train)}  # the name is the config's, here it varies with the folder
         data[role] = {**rows, "train": train.fingerprint(), "test": test.fingerprint()}
-    data["source"]["labels"] = task.source.train.label_fingerprint()
+    more: dict[str, Any] = {}
+    if task.start is None:
+        data["source"]["labels"] = task.source.train.label_fingerprint()
+    else:
+        data["run"] = task.start.fingerprint
+        more["source_share"] = task.start.stand_in.share.tolist()
     if task.preprocessing is not None:
         backbone = task.preprocessing.backbone
         data["backbone"] = backbone.fingerprint()
@@ -399,6 +438,7 @@ def _manifest(task: Task) -> dict[str, Any]:
         "data": data,
         "classes": list(task.classes),
         "terms": full_settings(task.config),
+        **more,
     }
 
 
@@ -410,7 +450,8 @@ def versions() -> dict[str, str]:
 
 def _judged_by(task: Task) -> dict[str, str | None]:
     """The labels that the metrics are made with."""
-    return {"source": task.source.test.label_fingerprint(), "target": task.target.test.label_fingerprint()}
+    source = None if task.labelled is None else task.labelled.test.label_fingerprint()
+    return {"source": source, "target": task.target.test.label_fingerprint()}
 
 
 def _tracker(run: RunFolder, step: int) -> Any:

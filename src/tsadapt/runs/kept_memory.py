@@ -12,7 +12,7 @@ from tsadapt.files import write_atomically
 from tsadapt.runs import checkpoint
 from tsadapt.runs.folder import RunFolder
 
-__all__ = ["keep_memory_of", "load_memory", "save_memory"]
+__all__ = ["keep_memory_of", "load_memory", "save_memory", "source_means"]
 
 PARTS = ("features", "labels", "count")
 NONE = "there is no memory to keep: --keep-memory needs --tsa with --estimator memory."
@@ -38,14 +38,25 @@ def keep_memory_of(run: RunFolder) -> None:
 
 def load_memory(run: RunFolder, head: int = 0) -> tuple[FeatureMemory, FeatureMemory]:
     """Source and target memory of a head of a finished run: from its file, or else from its last checkpoint."""
-    try:
-        rows = load_file(run.memory_file) if run.memory_file.is_file() else _of_checkpoint(run)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{run.memory_file} cannot be read: {error}.") from error
+    rows = _kept(run)
     keys = [f"{domain}.{head}" for domain in ("source", "target")]
     if any(f"{key}.features" not in rows for key in keys):
         raise UserError(f"{run.path} has kept no memory of both domains: train it with --tsa --keep-memory.")
     return _memory(rows, keys[0]), _memory(rows, keys[1])
+
+
+def source_means(run: RunFolder, head: int = 0) -> tuple[Tensor, Tensor] | None:
+    """How many rows each class of the source has (C,), and its mean (C, K), in a head's memory; None without one."""
+    rows = _kept(run)
+    return _memory(rows, f"source.{head}").class_means() if f"source.{head}.features" in rows else None
+
+
+def _kept(run: RunFolder) -> dict[str, Tensor]:
+    """What is there of the memories of a finished run."""
+    try:
+        return load_file(run.memory_file) if run.memory_file.is_file() else _of_checkpoint(run)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{run.memory_file} cannot be read: {error}.") from error
 
 
 def _write(run: RunFolder, rows: dict[str, Tensor]) -> None:

@@ -14,9 +14,12 @@ from torch import Tensor, nn
 
 from tsadapt.core import class_shares_by_em
 from tsadapt.data.loader import mixed
+from tsadapt.data.types import Domain
+from tsadapt.models.classifier import Classifier
 from tsadapt.models.networks import NETWORKS, STAGE_LENGTH, TRAINED_LENGTH, Length
 from tsadapt.models.normalisation import normalise_by
 from tsadapt.training.runtime import autocast
+from tsadapt.training.source_free import StandIn
 
 if TYPE_CHECKING:
     from tsadapt.training.trainer import Trainer
@@ -54,29 +57,37 @@ def estimated_class_shares(trainer: "Trainer") -> Tensor:
     """The class shares (C,) of a trainer's target, by a copy of its network that learns from the source alone.
 
     The copy is trained for as many steps as a source-only run would have, at most as many as the trainer itself, and
-    then judged with the source's and with the target's normalisation. A function of the config and the data; the
-    trainer stays as it is.
+    then judged with the source's and with the target's normalisation. Without a source it is judged as it is: it has
+    learned already. A function of the config and the data; the trainer stays as it is.
     """
-    config, model = trainer.config, deepcopy(trainer.model)
+    model = deepcopy(trainer.model)
+    devices = [trainer.device] if trainer.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        source = trainer.source
+        share = source.share if isinstance(source, StandIn) else _trained_on(source, model, trainer)
+        p = _target_predictions(trainer, model.eval())
+        normalise_by(model, lambda: _target_predictions(trainer, model))
+        q = _target_predictions(trainer, model.eval())
+    seen = (p.sum(1) > 0) & (q.sum(1) > 0)
+    return shares_by_two_views(p[seen], q[seen], share)
+
+
+def _trained_on(source: Domain, model: Classifier, trainer: "Trainer") -> Tensor:
+    """Train a network anew on the source alone; the share of each class (C,) there."""
+    config = trainer.config
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
             module.reset_running_stats()
-    rows, classes, batch = len(trainer.source), model.classes, config.batch_size or 1
+    rows, classes, batch = len(source), model.classes, config.batch_size or 1
     steps = min(_length(trainer).steps(rows, classes, batch, adapts=False), trainer.steps)
     plain = replace(
         config, method="source-only", source_term="ce", target_terms=(), term_weight={}, settings={}, steps=steps,
         seed=mixed(config.seed, 10), head_steps=0,
     )  # fmt: skip
-    devices = [trainer.device] if trainer.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        first = type(trainer)(plain, model, trainer.source, trainer.target, trainer.views)
-        for _ in first.loop():
-            pass
-        p = _target_predictions(trainer, model.eval())
-        normalise_by(model, lambda: _target_predictions(trainer, model))
-        q = _target_predictions(trainer, model.eval())
-    seen = (p.sum(1) > 0) & (q.sum(1) > 0)
-    return shares_by_two_views(p[seen], q[seen], first.objective.method.context.source_share)
+    first = type(trainer)(plain, model, source, trainer.target, trainer.views)
+    for _ in first.loop():
+        pass
+    return first.objective.method.context.source_share
 
 
 def _length(trainer: "Trainer") -> Length:

@@ -1,7 +1,9 @@
 """A config becomes a task: data opened and checked, backbone and network chosen, every setting filled in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +36,7 @@ from tsadapt.models.stages import Stem, find_stage
 from tsadapt.objectives.base import METHODS
 from tsadapt.objectives.objective import adapts, check_objective, term_classes, with_settings
 from tsadapt.training.runtime import has_fast_bf16, pick_device
+from tsadapt.training.source_free import Start, continued
 from tsadapt.training.trainer import Trainer
 
 __all__ = ["Task", "check_choices", "check_normalised", "make_task", "make_trainer", "one_spelling", "with_length"]
@@ -51,16 +54,30 @@ Tell = Callable[[str], object]
 class Task:
     """Both datasets prepared for the network, the source's classes, and how photographs reach it.
 
-    `held` are rows of the source that training does not see.
+    `held` are rows of the source that training does not see. A task that goes on from a trained run, its `start`, has
+    no source (None).
     """
 
     config: RunConfig
-    source: Dataset
+    labelled: Dataset | None
     target: Dataset
     classes: tuple[str, ...]
     architecture: Architecture
     preprocessing: Preprocessing | None = None
     held: Domain | None = None
+    start: Start | None = None
+
+    @property
+    def source(self) -> Dataset:
+        """The labelled domain."""
+        if self.labelled is None:
+            raise ValueError("a task that goes on from a trained run has no source")
+        return self.labelled
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The names of a table's features."""
+        return self.source.train.columns if self.start is None else self.start.columns
 
     def views(self) -> Views | None:
         """How training reads images; None where rows are in memory, or stored."""
@@ -72,35 +89,47 @@ class Task:
             training_transform(framing, augment),
             evaluation_transform(framing),
             2 * framing.resize,
-            workers_here(self.config.workers, len(self.source.train) + len(self.target.train)),
+            workers_here(
+                self.config.workers, len(self.target.train) + len(self.labelled.train if self.labelled else ())
+            ),
             strong_transform(framing, augment) if _of_two_views(self.config) else None,
         )
 
 
 def one_spelling(config: RunConfig) -> RunConfig:
     """The config with absolute paths: relative and absolute spellings of the same files are one run."""
-    weights = config.weights
+    weights, source_free = config.weights, config.source_free
+    if source_free is not None:
+        source_free = str(absolute_path(source_free))
     if weights not in (None, "none"):
         weights = str(absolute_path(str(weights)))
     backbone = config.backbone and one_path(config.backbone)
     source, target = canonical_name(config.source), canonical_name(config.target)
-    return with_settings(config, source=source, target=target, weights=weights, backbone=backbone)
+    return with_settings(
+        config, source=source, target=target, weights=weights, backbone=backbone, source_free=source_free
+    )
 
 
 def make_task(
     config: RunConfig,
     tell: Tell = str,
     quiet: bool = True,
-    data: tuple[Dataset, Dataset] | None = None,
+    data: tuple[Dataset | None, Dataset] | None = None,
     encoder: nn.Module | None = None,
+    start: Start | None = None,
 ) -> Task:
     """Read the data and settle every setting; `tell` hears what is worth telling the user on the way.
 
-    `data` are the two datasets where they are in memory already, `encoder` is the backbone where that is.
+    `data` are the two datasets where they are in memory already (of a source-free run, the target alone), `encoder` is
+    the backbone where that is, `start` is the trained run that a source-free one goes on from.
     """
     config = with_settings(config)
     check_choices(config)
-    source, target = data or _open(config)
+    if start is not None:
+        return _task_from(start, continued(config, start), tell, quiet, data)
+    if config.source_free is not None:
+        raise UserError(f"This run went on from {config.source_free} without the source, whose rows are needed here.")
+    source, target = _open(config) if data is None or data[0] is None else (data[0], data[1])
     classes = _check_data(source, target, tell)
     for name, cls in term_classes(config).items():
         cls.check_classes(config.settings.get(name, {}), classes)
@@ -125,10 +154,49 @@ def make_task(
     return Task(config, source, target, classes, architecture, preprocessing, held)
 
 
+def _task_from(
+    start: Start, config: RunConfig, tell: Tell, quiet: bool, data: tuple[Dataset | None, Dataset] | None
+) -> Task:
+    """A task without a source, on the network of a trained run."""
+    target = open_dataset(config.target, start.columns) if data is None else data[1]
+    for note in target.train.notes:
+        tell(f"note: {note}")
+    classes, architecture, preprocessing = start.stand_in.classes, start.architecture, start.preprocessing
+    for name, cls in term_classes(config).items():
+        cls.check_classes(config.settings.get(name, {}), classes)
+    target = _without_foreign_labels(target, classes)
+    if preprocessing is not None:
+        preprocessing = replace(preprocessing, ten_crop=config.ten_crop)
+    trained = preprocessing is not None and not preprocessing.frozen
+    _check_stage(config)
+    if preprocessing is not None:
+        _check_crops(config, preprocessing.frozen)
+    if config.train_from is not None and has_fast_bf16(pick_device(config.device)):
+        config = with_defaults(config, precision="bf16")
+    config = _with_batches(config, NETWORKS[architecture.network].defaults if not trained else TRAINED_BACKBONE)
+    config = with_defaults(config, precision="fp32", separate_bn=METHODS[config.method].separate_bn)
+    _check_batch(config.target_batch_size or 0, target.train)
+    check_normalised(
+        config, architecture, target.train, preprocessing.backbone.module if trained and preprocessing else None
+    )
+    stored = None if config.train_from is None else _looks(config, start.network.scaling)
+    target = _prepare(
+        target, Reader(architecture, preprocessing, pick_device(config.device), config.workers, quiet, stored), tell
+    )
+    target = _draw_target(config, target)
+    length = STAGE_LENGTH if config.train_from is not None else TRAINED_LENGTH if trained else None
+    config = with_length(config, target.train, target.train, len(classes), length)
+    return Task(config, None, target, classes, architecture, preprocessing, None, start)
+
+
 def make_trainer(task: Task) -> Trainer:
     """The trainer of a task, before its first step."""
-    config, source, preprocessing = task.config, task.source.train, task.preprocessing
+    config, preprocessing = task.config, task.preprocessing
     torch.manual_seed(mixed(config.seed, 2))
+    if task.start is not None:
+        network, stand_in = deepcopy(task.start.network), task.start.stand_in
+        return Trainer(config, network, stand_in, task.target.train.unlabelled(), task.views())
+    source = task.source.train
     backbone = preprocessing.backbone if preprocessing is not None and not preprocessing.frozen else None
     model = build(task.architecture, source.tensor if source.kind == "vector" else None, backbone)
     return Trainer(config, model, source, task.target.train.unlabelled(), task.views())
@@ -219,8 +287,7 @@ def _choose_backbone(
                 " --train-from -1 trains its last stage too, --no-freeze-backbone all of it, which takes far longer."
             )
     frozen = bool(config.freeze_backbone)
-    if frozen and (config.ten_crop or config.augment != "auto"):
-        raise UserError("Random crops and ten crops need a backbone that is trained: add --no-freeze-backbone.")
+    _check_crops(config, frozen)
     if config.augment == "auto" and (config.views > 1 if config.train_from is not None else not frozen):
         visda = config.source.startswith("visda:")
         config = replace(config, augment="center-crop" if visda else "random-crop")
@@ -238,6 +305,11 @@ def _choose_backbone(
         if has_fast_bf16(pick_device(config.device)):
             config = with_defaults(config, precision="bf16")
     return config, Preprocessing(backbone, framing, frozen, config.ten_crop)
+
+
+def _check_crops(config: RunConfig, frozen: bool) -> None:
+    if frozen and (config.ten_crop or config.augment != "auto"):
+        raise UserError("Random crops and ten crops need a backbone that is trained: add --no-freeze-backbone.")
 
 
 def _check_stage(config: RunConfig) -> None:
@@ -278,6 +350,11 @@ def _stored(
     assert preprocessing is not None
     with torch.random.fork_rng(devices=[]):
         stem = build(architecture, backbone=preprocessing.backbone).scaling
+    return _looks(config, stem)
+
+
+def _looks(config: RunConfig, stem: nn.Module) -> tuple[Stem, Looks]:
+    """The part of a network before its first trained stage, and in which views images go through it."""
     assert isinstance(stem, Stem)
     views = 0 if config.views == 1 else config.views
     return stem, Looks(views, "center-crop" if config.augment == "center-crop" else "random-crop")
@@ -299,14 +376,24 @@ def _choose_network(
         found = "features of a backbone" if preprocessing is not None else found
         raise UserError(f"The network {name!r} does not take {found}.")
     defaults = network.defaults if preprocessing is None or preprocessing.frozen else TRAINED_BACKBONE
-    config = with_defaults(replace(config, network=name), **defaults)
+    config = _with_batches(replace(config, network=name), defaults)
+    _check_batch(config.batch_size or 0, source)
+    _check_batch(config.target_batch_size or 0, target)
+    return config
+
+
+def _with_batches(config: RunConfig, defaults: Mapping[str, Any]) -> RunConfig:
+    """Batch sizes, learning rate and weight decay, unless they are given."""
+    config = with_defaults(config, **defaults)
     config = with_defaults(config, target_batch_size=config.batch_size)
     if min(config.batch_size or 0, config.target_batch_size or 0) < 2:
         raise UserError("Batch normalisation needs more than one row: expected a batch size of at least 2.")
-    for size, domain in ((config.batch_size or 0, source), (config.target_batch_size or 0, target)):
-        if size > max(MOST_PASSES * len(domain), MOST_ROWS):
-            raise UserError(f"A batch of {size:,} rows is too large for {domain.name}, which has {len(domain):,}.")
     return config
+
+
+def _check_batch(size: int, domain: Domain) -> None:
+    if size > max(MOST_PASSES * len(domain), MOST_ROWS):
+        raise UserError(f"A batch of {size:,} rows is too large for {domain.name}, which has {len(domain):,}.")
 
 
 def with_length(

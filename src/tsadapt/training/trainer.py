@@ -10,6 +10,7 @@ Everything random is a function of (seed, step), so the state is tensors and the
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,7 @@ from tsadapt.objectives.objective import Objective
 from tsadapt.selection.density import batch_a_distance
 from tsadapt.training.class_shares import estimated_class_shares
 from tsadapt.training.runtime import autocast, pick_device
+from tsadapt.training.source_free import StandIn
 
 __all__ = ["NotFiniteError", "Trainer"]
 
@@ -45,15 +47,17 @@ class NotFiniteError(Exception):
 class Trainer:
     """A network on its way: `loop()` trains it to the end, `state()` and `load()` carry it over a restart.
 
-    Images are read through `views`; `unreadable` names those that could not be, so far. `class_shares` gives the class
-    shares of the target to the terms that ask for them; unless given, a short source-only training estimates them.
+    Images are read through `views`; `unreadable` names those that could not be, so far. Where there is only a stand-in
+    for the source, the network sees the target alone, and its heads stay unless a source term teaches them.
+    `class_shares` gives the class shares of the target to the terms that ask for them; unless given, a short
+    source-only training estimates them.
     """
 
     def __init__(
         self,
         config: RunConfig,
         model: Classifier,
-        source: Domain,
+        source: Domain | StandIn,
         target: Domain,
         views: Views | None = None,
         class_shares: Callable[[], Tensor] | None = None,
@@ -81,11 +85,15 @@ class Trainer:
         method = self.objective.method
         self.separate_bn = method.separate_bn if config.separate_bn is None else config.separate_bn
         batch_sizes = (config.batch_size or 1, config.target_batch_size or 1)
-        streams = paired_streams(source, target, batch_sizes, config.seed)
+        self.stand_in = source if isinstance(source, StandIn) else None
+        if self.stand_in is not None and not config.term_weight.get(config.source_term, 1.0):
+            self.heads.requires_grad_(False)
+        rows = None if isinstance(source, StandIn) else source
+        streams = paired_streams(rows, target, batch_sizes, config.seed)
         self.batches: PairedBatches | ImageBatches = (
-            PairedBatches(source, target, streams, self.with_target, self.objective.needs_views > 1)
+            PairedBatches(rows, target, streams, self.with_target, self.objective.needs_views > 1)
             if views is None
-            else ImageBatches(source, target, streams, self.with_target, views, self.steps)
+            else ImageBatches(rows, target, streams, self.with_target, views, self.steps)
         )
         self.unreadable: dict[str, str] = {}
         self.optimizers = {phase: self._optimizer() for phase in ("", *self.objective.method.phases)}
@@ -128,6 +136,8 @@ class Trainer:
         A `source_extractor` takes the extractor's place for the source; its running averages stay. Also the features as
         they left the network, which all gradients pass through.
         """
+        if self.stand_in is not None:
+            return self._forward_target(batch, progress, self.stand_in)
         x = [part.to(self.device) for part in (batch.x_s, batch.x_t) if part is not None]
         joint = len(x) == 2 and not self.separate_bn and source_extractor is None
         parts = [torch.cat(x)] if joint else x
@@ -145,6 +155,28 @@ class Trainer:
             for f, every in zip(features, heads, strict=True)
             for rows in cuts
         ]
+        inputs = (x[0], x[1] if len(x) == 2 else None)
+        return self._outputs(batch, progress, halves, inputs, features), features
+
+    def _forward_target(self, batch: Batch, progress: float, stand_in: StandIn) -> tuple[Outputs, list[Tensor]]:
+        """The target through the network, beside what stands in for the source."""
+        assert batch.x_t is not None
+        x_t = batch.x_t.to(self.device)
+        with autocast(self.device, self.config.precision):
+            features = [self.model.features(x_t)]
+            halves = [stand_in.half(self.model, self.device), (features[0], self.model.classify(features[0]))]
+        batch = replace(batch, y_s=stand_in.labels, i_s=torch.arange(len(stand_in.labels)))
+        return self._outputs(batch, progress, halves, (batch.x_s, x_t), features), features
+
+    def _outputs(
+        self,
+        batch: Batch,
+        progress: float,
+        halves: list[tuple[Tensor, list[HeadOutput]]],
+        inputs: tuple[Tensor, Tensor | None],
+        features: list[Tensor],
+    ) -> Outputs:
+        """What terms see of a forward pass: the features and heads of the source's half, and of the target's."""
         source = self._views(*halves[0], batch.i_s, batch.y_s.to(self.device))
         target = None if batch.i_t is None else self._views(*halves[1], batch.i_t, None)
         linear = tuple(
@@ -153,13 +185,11 @@ class Trainer:
         )
         generator = cache(lambda: seeded(self.config.seed, 4, self.at))
         both = (source[0], None if target is None else target[0])
-        inputs = (x[0], x[1] if len(x) == 2 else None)
         second = None if batch.second_t is None else batch.second_t.to(self.device)
-        out = Outputs(
+        return Outputs(
             *both, linear, progress, tuple(features), self._classify, self.statistics.of, generator, inputs,
             lambda x: self._network(x, features), second,
         )  # fmt: skip
-        return out, features
 
     def _views(self, features: Tensor, heads: list[HeadOutput], index: Tensor, labels: Tensor | None) -> list[View]:
         """One domain's view with the combined logits, then that of each head; in float32."""
@@ -194,7 +224,7 @@ class Trainer:
             "lr": self.optimizers[""].param_groups[-1]["lr"],
             **self.objective.describe(out),
         }
-        if out.target is not None:
+        if out.target is not None and self.stand_in is None:
             f_s, f_t = (view.features.detach().cpu().numpy() for view in out.both())
             logged["batch_a_distance"] = batch_a_distance(f_s, f_t)
         if len(iteration.values) > 1:
@@ -325,18 +355,22 @@ def _gradient_norms(terms: dict[str, Tensor], features: list[Tensor]) -> dict[st
 
 
 def _context(
-    config: RunConfig, model: Classifier, source: Domain, target: Domain, class_shares: Callable[[], Tensor]
+    config: RunConfig, model: Classifier, source: Domain | StandIn, target: Domain, class_shares: Callable[[], Tensor]
 ) -> Context:
     """What the terms are made for."""
-    assert source.y is not None
-    assert source.classes is not None
-    share = torch.bincount(source.y, minlength=len(source.classes)).double()
+    if isinstance(source, StandIn):
+        classes, share, rows = source.classes, source.share, len(source.labels)
+    else:
+        assert source.y is not None
+        assert source.classes is not None
+        classes, rows = source.classes, len(source)
+        share = torch.bincount(source.y, minlength=len(classes)).double()
     width = 1024 if config.network is None else NETWORKS[config.network].discriminator_width
     return Context(
         dim=model.dim,
         head_dims=(model.head_dim,) * len(model.heads),
-        classes=source.classes,
-        sizes=(len(source), len(target)),
+        classes=classes,
+        sizes=(rows, len(target)),
         source_share=share / share.sum(),
         steps=config.steps or 0,
         batch_sizes=(config.batch_size or 0, config.target_batch_size or 0),
