@@ -215,6 +215,30 @@ def test_save_rebuild_load_go_on(base, objective):
     assert same(tensors(whole), tensors(again))
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@every(argvalues=COVERING)
+def test_sharpness_aware_steps_are_finite_and_resume(base, objective, precision):
+    """All stages of every objective with --sdat, saved between two steps."""
+    config = of(base, objective, precision=precision, sdat=True)
+    method = METHODS[config.method]
+    if method.update is not Method.update and not method.descends:
+        with pytest.raises(UserError, match="sdat"):
+            training(config, steps=1)
+        return
+    whole = training(config, steps=3)
+    torch.save(whole.state(), "state.pt")
+    again = make_trainer(make_task(config))
+    again.load(torch.load("state.pt", weights_only=True))
+    for _ in range(2):
+        said = whole.step(describe=True)
+        assert said == again.step(describe=True)
+        assert term_names(objective) <= set(said)
+        assert all(np.isfinite(value) for value in said.values() if isinstance(value, float))
+    assert same(tensors(whole), tensors(again))
+    plain = training(changed(config, sdat=False), steps=5)
+    assert not same(tensors(whole), tensors(plain))
+
+
 @every(argvalues=COVERING)
 def test_a_finished_run_predicts_and_shuffled_target_labels_change_nothing(base, here, objective):
     config = of(base, objective)

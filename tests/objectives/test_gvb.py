@@ -155,7 +155,7 @@ def test_head_and_bridge_are_trained_as_two_layers_of_their_own():
         ours.zero_grad()
         (nn.functional.cross_entropy(z, labels) + method.bridge(features).abs().mean()).backward()
         ours.step()
-        method.finish(OneLayer(network))
+        method.finish(OneLayer(network), None)
         theirs.zero_grad()
         bridged = own[1](features)
         (nn.functional.cross_entropy(own[0](features) - bridged, labels) + bridged.abs().mean()).backward()

@@ -231,4 +231,18 @@ def test_jada_goes_through_its_heads_once():
 
 def test_which_methods_normalise_the_domains_apart():
     apart = {name for name in METHODS if METHODS[name].separate_bn}
-    assert apart == {"dann", "bsp+dann", "jada", "dan", "afn", "adda", "gvb", "symnets", "etd"}
+    assert apart == {
+        "dann",
+        "bsp+dann",
+        "jada",
+        "dan",
+        "afn",
+        "adda",
+        "gvb",
+        "symnets",
+        "etd",
+        "dmrl",
+        "tat",
+        "tpn",
+        "simnet",
+    }

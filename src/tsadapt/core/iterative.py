@@ -103,6 +103,10 @@ class IterativeMoments(PreciseBuffers):
         """(w_c − w_y)ᵀ Σ^y (w_c − w_y) for y in `classes` (None: all) and every c: (P, C), differentiable in W."""
         return self.moments().variances_along(weight, classes)
 
+    def total_variances(self) -> Tensor:
+        """The trace of each class's covariance (C,)."""
+        return self.covariance.diagonal(dim1=1, dim2=2).sum(1)
+
     def factor(self, label: int) -> Tensor:
         """The symmetric root of Σ^label: (K, K)."""
         return self.moments().factor(label)

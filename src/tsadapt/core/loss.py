@@ -1,13 +1,16 @@
 """TSA for anyone's training loop."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 
 from tsadapt.core.checks import check_matrix
 from tsadapt.core.information import mutual_information_loss
 from tsadapt.core.memory import FeatureMemory
+from tsadapt.core.merged import ShardedMemory
+from tsadapt.core.processes import Processes
 from tsadapt.core.schedules import augmentation_strength
 from tsadapt.core.transferable import Covariance, Policy, check_statistics, transferable_cross_entropy
 
@@ -38,6 +41,10 @@ class TSALoss(nn.Module):
     The memories are buffers and belong into your checkpoint. They are written in training mode only. `storage` is the
     dtype of the rows kept (float16 halves the memory). All other arguments are those of `transferable_cross_entropy`.
 
+    Where torch.distributed is up, the loss is that of the rows of all processes of `process_group` (None: all), the
+    same in each, and its gradient is right after the mean that `DistributedDataParallel` takes. Batches may differ in
+    size. Every process keeps its part of the memories, and has a state of its own to save.
+
     >>> import torch
     >>> head, tsa = torch.nn.Linear(16, 5), TSALoss(classes=5, dim=16, n_source=100, n_target=80)
     >>> f_s, y_s, i_s = torch.randn(8, 16), torch.randint(5, (8,)), torch.arange(8)
@@ -64,17 +71,21 @@ class TSALoss(nn.Module):
         label_smoothing: float = 0.0,
         storage: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         super().__init__()
+        self.processes = Processes.here(process_group)
         if lambda0 < 0 or beta < 0:
             raise ValueError(f"lambda0 is {lambda0} and beta is {beta}, expected zero or more.")
         self.lambda0, self.beta, self.label_smoothing = lambda0, beta, label_smoothing
         self.mean_shift, self.covariance, self.policy, self.min_count = mean_shift, covariance, policy, min_count
 
-        def memory(size: int, spreads: bool) -> FeatureMemory:
+        def memory(size: int, spreads: bool) -> FeatureMemory | ShardedMemory:
             # A domain whose covariance is not used needs no second moments, whatever its size.
-            second_moments = None if spreads else False
-            return FeatureMemory(size, dim, classes, dtype=storage, device=device, second_moments=second_moments)
+            options: Any = {"dtype": storage, "device": device, "second_moments": None if spreads else False}
+            if self.processes is not None:
+                return ShardedMemory(self.processes, size, dim, classes, **options)
+            return FeatureMemory(size, dim, classes, **options)
 
         self.source = memory(n_source, covariance == "source")
         self.target = memory(n_target, covariance == "target")
@@ -88,6 +99,9 @@ class TSALoss(nn.Module):
         for name, f in (("f_s", f_s), ("f_t", f_t)):
             check_matrix(name, f, None, self.source.dim, f"TSALoss was made for {self.source.dim} features")
         check_statistics("TSALoss", self.source, head.weight)
+        if self.processes is not None:
+            f_s, y_s, i_s = _gathered(self.processes, f_s, y_s, i_s)
+            f_t, i_t = _gathered(self.processes, f_t, i_t)
         logits_s, logits_t = head(f_s), head(f_t)
         if self.training:
             self.source.write(i_s, f_s, y_s)
@@ -106,3 +120,12 @@ class TSALoss(nn.Module):
             label_smoothing=self.label_smoothing,
         )
         return {"tsa": tsa, "mi": self.beta * mutual_information_loss(logits_t)}
+
+
+def _gathered(processes: Processes, features: Tensor, *integers: Tensor) -> list[Tensor]:
+    """The rows of all processes, with gradients at the features."""
+    where = features.device
+    here = torch.tensor([len(features)], device=where)
+    sizes: list[int] = processes.collect(here, [1] * processes.number).tolist()
+    rest = [processes.collect(one.to(where, torch.int64), sizes) for one in integers]
+    return [processes.gather(features, sizes), *rest]

@@ -24,8 +24,9 @@ from tsadapt.core.buffers import PreciseBuffers
 from tsadapt.core.checks import check_classes, check_matrix, check_range, check_vector
 from tsadapt.core.moments import ClassMoments, add_outer_products, quadratic_forms
 from tsadapt.core.projection import projected_variances
+from tsadapt.core.rows import RowStatistics
 
-__all__ = ["FeatureMemory", "keeps_second_moments"]
+__all__ = ["FeatureMemory", "keeps_second_moments", "last_finite"]
 
 SECOND_MOMENTS_LIMIT = 1 << 30
 """Bytes above which second moments are never kept unless asked for."""
@@ -58,7 +59,8 @@ class FeatureMemory(PreciseBuffers):
     A row that was never written counts for nothing, and a row whose label changes leaves its old class. Rows are
     stored detached, in `dtype` on `device` (float16 on the CPU for long memories); the sums are kept in float64 of the
     rows as stored, so a row leaves exactly what it brought. All state is in persistent buffers: `.to(device)` moves
-    them, and no cast (`.half()`, `.bfloat16()`) touches their precision.
+    them, and no cast (`.half()`, `.bfloat16()`) touches their precision. With `rows`, a tensor (n, K) of zeros of your
+    own (mapped from a file, say), they are kept there, and the memory stays where that is.
 
     `second_moments` chooses between running sums (True) and projection (False); None takes the cheaper one.
 
@@ -84,8 +86,12 @@ class FeatureMemory(PreciseBuffers):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
         second_moments: bool | None = None,
+        rows: Tensor | None = None,
     ) -> None:
         super().__init__()
+        if rows is not None:
+            check_matrix("rows", rows, size, dim, "rows by features")
+            dtype, device, self.stays = rows.dtype, rows.device, True
         for name, value in (("size", size), ("dim", dim), ("classes", classes)):
             if value < 1:
                 raise ValueError(f"{name} is {value}, expected at least 1.")
@@ -96,7 +102,7 @@ class FeatureMemory(PreciseBuffers):
         self.size, self.dim, self.classes = size, dim, classes
         self.rebuild_every = max(REBUILD_EVERY, size)
         # The label `classes` stands for "never written", so the sums have one row more than there are classes.
-        self.register_buffer("features", torch.zeros(size, dim, dtype=dtype, device=device))
+        self.register_buffer("features", torch.zeros(size, dim, dtype=dtype, device=device) if rows is None else rows)
         self.register_buffer("labels", torch.full((size,), classes, device=device))
         self.register_buffer("count", torch.zeros(classes + 1, dtype=torch.int64, device=device))
         self.register_buffer("total", torch.zeros(classes + 1, dim, dtype=torch.float64, device=device))
@@ -131,7 +137,7 @@ class FeatureMemory(PreciseBuffers):
         new = features.detach().to(where, memory.dtype)
         index, labels = index.to(where, torch.int64), labels.to(where, torch.int64)
         if len(set(rows)) < len(rows) or not math.isfinite(new.sum()):
-            keep = _last_finite(index, new)
+            keep = last_finite(index, new)
             index, new, labels = index[keep], new[keep], labels[keep]
 
         old_labels = self.labels.index_select(0, index)
@@ -167,6 +173,12 @@ class FeatureMemory(PreciseBuffers):
                     self.second[c].addmm_(f.T, f)
             start += size
 
+    def deal(self, features: Tensor, labels: Tensor) -> None:
+        """Take up all rows (n, K) and their labels (n,), of which C says that a row was never written."""
+        self.features.copy_(features)
+        self.labels.copy_(labels)
+        self.rebuild()
+
     def moments(self) -> ClassMoments:
         """Count, mean and covariance of every class: (C,), (C, K), (C, K, K)."""
         count, mean = self.class_means()
@@ -186,6 +198,32 @@ class FeatureMemory(PreciseBuffers):
             classes = classes.to(self.count.device)
             count, total = self.count.index_select(0, classes), self.total.index_select(0, classes)
         return count, total / count.clamp_min(1)[:, None]
+
+    def under(self, labels: Tensor, weights: Tensor | None = None) -> RowStatistics:
+        """The statistics of the rows under other labels (n,), where `classes` is none, and with weights (n,)."""
+        return RowStatistics(self.features, labels, self.classes, weights)
+
+    @property
+    def mass(self) -> Tensor:
+        """How much each class counts (C + 1,): its rows."""
+        return self.count
+
+    @property
+    def block(self) -> slice:
+        """Which rows are here: all of them."""
+        return slice(0, self.size)
+
+    def rows_of(self, label: int) -> tuple[Tensor, Tensor]:
+        """The rows of a class (n_y, K), and how much each counts (n_y,)."""
+        rows = self.features[self.labels == label]
+        return rows, rows.new_ones(len(rows))
+
+    def total_variances(self) -> Tensor:
+        """The trace of each class's covariance (C,), in float64, without the covariances."""
+        count, mean = self.class_means()
+        squares = self.features.double().square().sum(1)
+        total = torch.zeros_like(self.count, dtype=torch.float64).index_add_(0, self.labels, squares)[:-1]
+        return (total / count.clamp_min(1) - mean.square().sum(1)).clamp_min(0)
 
     def factor(self, label: int) -> Tensor:
         """The centred rows of a class over the root of their number: A (n_y, K) with AᵀA = Σ^label."""
@@ -232,7 +270,7 @@ class FeatureMemory(PreciseBuffers):
         return f"size={self.size}, dim={self.dim}, classes={self.classes}, {self.features.dtype}, {self.strategy}"
 
 
-def _last_finite(index: Tensor, features: Tensor) -> Tensor:
+def last_finite(index: Tensor, features: Tensor) -> Tensor:
     """Positions of the rows to keep: finite, and the last of their index."""
     finite = features.isfinite().all(1).nonzero()[:, 0]
     ordered, order = index.index_select(0, finite).sort(stable=True)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from tsadapt.core.checks import check_logits, check_matrix, check_prior, check_vector
 from tsadapt.core.precision import computing_dtype, full_precision
+from tsadapt.core.processes import Processes
 
 __all__ = ["attraction_dispersion_loss", "balanced_predictions", "nearest_rows", "neighbour_labels"]
 
@@ -18,12 +19,20 @@ CHUNK = 1 << 14
 
 @torch.no_grad()
 def nearest_rows(
-    features: Tensor, rows: Tensor, k: int, own: Tensor | None = None, eligible: Tensor | None = None
+    features: Tensor,
+    rows: Tensor,
+    k: int,
+    own: Tensor | None = None,
+    eligible: Tensor | None = None,
+    processes: Processes | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The k rows of largest cosine to each sample: their indices (B, k), and whether there is such a row (B, k).
 
     Shapes: `features` (B, K), `rows` (n, K), `own` (B,) the row that is the sample itself, which is no neighbour,
     `eligible` (n,) the rows that may be. Of fewer than k rows all are given. In float32 or wider.
+
+    With `processes`, `rows` is the block of this one out of as many rows as `eligible` has; samples, indices and
+    `eligible` are those of all.
 
     >>> import torch
     >>> rows = torch.tensor([[1.0, 0.0], [9.0, 1.0], [0.0, 1.0]])
@@ -37,6 +46,9 @@ def nearest_rows(
         raise ValueError(f"k is {k}, expected at least 1.")
     if own is not None:
         check_vector("own", own, features.shape[0])
+    if processes is not None and eligible is not None:
+        block = processes.block(len(eligible))
+        own, eligible = None if own is None else own - block.start, eligible[block]
     if eligible is not None and (tuple(eligible.shape) != rows.shape[:1] or eligible.dtype != torch.bool):
         raise ValueError(f"eligible is {tuple(eligible.shape)}, {eligible.dtype}, expected ({rows.shape[0]},) of bool.")
     with full_precision(rows):
@@ -54,6 +66,13 @@ def nearest_rows(
                 near.masked_fill_(own.to(f.device)[:, None] == part, -torch.inf)
             cosine, place = torch.cat([cosine, near], 1), torch.cat([place, part.expand(f.shape[0], -1)], 1)
             cosine, best = cosine.topk(min(k, cosine.shape[1]), dim=1)
+            place = place.gather(1, best)
+        if processes is not None and eligible is not None:  # the nearest of the nearest
+            missing = k - cosine.shape[1]
+            cosine, place = F.pad(cosine, (0, missing), value=-torch.inf), F.pad(place + block.start, (0, missing))
+            every = [processes.collect(found[None], [1] * processes.number) for found in (cosine, place)]
+            cosine, place = (found.transpose(0, 1).flatten(1) for found in every)
+            cosine, best = cosine.topk(k, dim=1)
             place = place.gather(1, best)
         return place, cosine > -torch.inf
 

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from tsadapt.core.checks import check_logits, check_matrix, check_vector
 from tsadapt.core.precision import computing_dtype, full_precision
+from tsadapt.core.processes import Processes
 
 __all__ = ["centroid_labels", "nearest_centroid", "product_labels", "pseudo_label_loss"]
 
@@ -44,7 +45,7 @@ def _cosines(features: Tensor, centroids: Tensor, present: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def centroid_labels(features: Tensor, predictions: Tensor) -> Tensor:
+def centroid_labels(features: Tensor, predictions: Tensor, processes: Processes | None = None) -> Tensor:
     """Pseudo-labels by the nearest class centroid, estimated twice (SHOT; Liang et al., 2020).
 
         g_j = (f_j, 1)/‖(f_j, 1)‖,  μ_c ∝ Σ_j P_jc g_j,  ỹ_j = argmax_c cos(g_j, μ_c)
@@ -52,7 +53,8 @@ def centroid_labels(features: Tensor, predictions: Tensor) -> Tensor:
     and once more with the ỹ just found in place of P. Classes that no row predicts are left out, as are those that no
     row has after the first estimate.
 
-    Shapes: `features` (n, K), `predictions` P (n, C), result (n,). In float32 or wider.
+    Shapes: `features` (n, K), `predictions` P (n, C), result (n,). In float32 or wider. With `processes` these are the
+    rows of this one, and the centroids are those of all.
 
     >>> import torch
     >>> features = torch.tensor([[5.0, 0.0], [4.0, 1.0], [0.0, 5.0]])
@@ -60,11 +62,13 @@ def centroid_labels(features: Tensor, predictions: Tensor) -> Tensor:
     >>> centroid_labels(features, wrong_once).tolist()
     [0, 0, 1]
     """
-    return _centroid_cosines(features, predictions).argmax(1)
+    return _centroid_cosines(features, predictions, processes).argmax(1)
 
 
 @torch.no_grad()
-def product_labels(features: Tensor, predictions: Tensor, temperature: float = 0.1) -> Tensor:
+def product_labels(
+    features: Tensor, predictions: Tensor, temperature: float = 0.1, processes: Processes | None = None
+) -> Tensor:
     """Pseudo-labels that prediction and nearness to the class centroids agree on.
 
         ỹ_j = argmax_c P_jc · softmax_c(cos(g_j, μ_c)/τ)
@@ -72,7 +76,7 @@ def product_labels(features: Tensor, predictions: Tensor, temperature: float = 0
     with g and the twice-estimated centroids μ of `centroid_labels`. τ = 0.1 makes a cosine of 0.1 more count like a
     probability e times as large. A class without a centroid is no label.
 
-    Shapes: `features` (n, K), `predictions` P (n, C), result (n,). In float32 or wider.
+    Shapes: `features` (n, K), `predictions` P (n, C), result (n,). In float32 or wider. `processes` as there.
 
     >>> import torch
     >>> features = torch.tensor([[5.0, 0.0], [4.0, 1.0], [0.0, 5.0]])
@@ -82,12 +86,12 @@ def product_labels(features: Tensor, predictions: Tensor, temperature: float = 0
     """
     if not temperature > 0:
         raise ValueError(f"temperature is {temperature}, expected more than zero.")
-    cosines = _centroid_cosines(features, predictions)
+    cosines = _centroid_cosines(features, predictions, processes)
     log_p = predictions.to(cosines).clamp_min(torch.finfo(cosines.dtype).tiny).log()
     return (log_p + cosines / temperature).argmax(1)  # softmax adds the same to all classes
 
 
-def _centroid_cosines(features: Tensor, predictions: Tensor) -> Tensor:
+def _centroid_cosines(features: Tensor, predictions: Tensor, processes: Processes | None) -> Tensor:
     """The cosines (n, C) of rows and the twice-estimated class centroids; −∞ for a class that has none."""
     check_matrix("predictions", predictions, features.shape[0], predictions.shape[-1], "rows by classes")
     check_matrix("features", features, None, features.shape[-1], "rows by features")
@@ -96,9 +100,13 @@ def _centroid_cosines(features: Tensor, predictions: Tensor) -> Tensor:
         g = F.normalize(F.pad(features.to(dtype), (0, 1), value=1.0), dim=1)
         p = predictions.to(g)
         # The length of a centroid is no part of a cosine: sums do in place of means.
-        labels = nearest_centroid(g, p.T @ g, _counts(p.argmax(1), p) > 0)
+
+        def of_all(table: Tensor) -> Tensor:
+            return table if processes is None else processes.sum(table)
+
+        labels = nearest_centroid(g, of_all(p.T @ g), of_all(_counts(p.argmax(1), p)) > 0)
         one_hot = F.one_hot(labels, p.shape[1]).to(g)
-        return _cosines(g, one_hot.T @ g, _counts(labels, p) > 0)
+        return _cosines(g, of_all(one_hot.T @ g), of_all(_counts(labels, p)) > 0)
 
 
 def _counts(labels: Tensor, predictions: Tensor) -> Tensor:

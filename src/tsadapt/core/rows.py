@@ -74,6 +74,12 @@ class RowStatistics:
         """(w_c − w_y)ᵀ Σ^y (w_c − w_y) for y in `classes` (None: all) and every c: (P, C), differentiable in W."""
         return projected_variances(weight, self.features, self.labels, self.mass, classes, self.weights)
 
+    def rows_of(self, label: int) -> tuple[Tensor, Tensor]:
+        """The rows of a class (n_y, K), and how much each counts (n_y,)."""
+        mine = self.labels == label
+        rows = self.features[mine]
+        return rows, rows.new_ones(len(rows)) if self.weights is None else self.weights[mine]
+
     def factor(self, label: int) -> Tensor:
         """The centred rows of a class times the roots of their shares: A (n_y, K) with AᵀA = Σ^label."""
         mine = self.labels == label

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tsadapt.core import FeatureMemory, IterativeMoments
+from tsadapt.core.merged import ShardedMemory
+from tsadapt.core.processes import Processes
 from tsadapt.registry import Registry
 from tsadapt.settings import Setting, declared_settings
 
@@ -36,7 +38,7 @@ __all__ = [
     "View",
 ]
 
-ClassStatistics = FeatureMemory | IterativeMoments
+ClassStatistics = FeatureMemory | ShardedMemory | IterativeMoments
 Estimator = Literal["memory", "iterative"]
 Domain = Literal["source", "target"]
 
@@ -74,7 +76,9 @@ class Outputs:
     forward pass, a function of the seed and the step. `inputs` are what came into the network, of the source and of the
     target, and `network` gives features (B, K) and combined logits (B, C) of inputs of a term's own making; running
     averages of batch normalisation do not take these in. `second` are the target's inputs in another random view, if a
-    term `needs_views` and the data has them.
+    term `needs_views` and the data has them. `again` marks the batch of a step at weights that were moved up a slope:
+    what a term remembers of its rows, it has taken in before. `labelled` are further target rows whose labels were
+    given to train on, as every head sees them; empty without such rows.
     """
 
     source: View
@@ -88,6 +92,8 @@ class Outputs:
     inputs: tuple[Tensor, Tensor | None]
     network: Callable[[Tensor], tuple[Tensor, Tensor]]
     second: Tensor | None = None
+    again: bool = False
+    labelled: tuple[View, ...] = ()
 
     def both(self) -> tuple[View, View]:
         """Source and target, for a term that needs both."""
@@ -115,6 +121,7 @@ class Outputs:
             source=source,
             target=target,
             heads=(Head(source, target, weight, bias),),
+            labelled=tuple(map(seen, self.labelled)),
             classify=lambda f: (F.linear(f, weight, bias),),
             network=lambda x: _with_logits(self.network(x)[0], weight, bias),
         )
@@ -132,7 +139,10 @@ class Context:
     of each class among the source's labels (C,), the steps of the run, the rows of both domains in a batch, and the
     width of a discriminator. `copy_extractor` gives a copy of what turns inputs into features, as it is now, and
     `copy_network` one of the whole network, from inputs to features (B, K) and combined logits (B, C). `class_shares`
-    estimates the share of each class (C,) in the target, without its labels; None where nothing can.
+    estimates the share of each class (C,) in the target, without its labels; None where nothing can. `processes` are
+    those that train together, and share out the rows of memories; None if there is one. All else is the same in each.
+    Rows of memories are kept in `memory_dtype`, or as what `memory_rows` makes for n rows of K features. `known_labels`
+    (n,) has the labels of the target rows that are trained on with them, −1 for all others; None without such rows.
     """
 
     dim: int
@@ -146,6 +156,17 @@ class Context:
     copy_extractor: Callable[[], nn.Module]
     copy_network: Callable[[], nn.Module] = nn.Identity
     class_shares: Callable[[], Tensor] | None = None
+    processes: Processes | None = None
+    memory_dtype: torch.dtype = torch.float32
+    memory_rows: Callable[[int, int], Tensor] | None = None
+    known_labels: Tensor | None = None
+
+    def pseudo_labels(self, index: Tensor, guess: Tensor) -> Tensor:
+        """The labels (B,) that target rows count under: those that are known, else what the network guesses."""
+        if self.known_labels is None:
+            return guess
+        known = self.known_labels[index.to(self.known_labels.device)].to(guess.device)
+        return torch.where(known >= 0, known, guess)
 
 
 @dataclass(frozen=True)
@@ -274,6 +295,19 @@ class Step(Protocol):
     def source(self, out: Outputs) -> dict[str, Tensor]:
         """The source term and the target terms, by name."""
 
+    def descend(
+        self,
+        more: Callable[[Outputs], dict[str, Tensor]] | None = None,
+        only: Sequence[nn.Module] | None = None,
+        phase: str | None = None,
+        out: Outputs | None = None,
+    ) -> Outputs:
+        """One optimizer step on the source term, the target terms and what `more` makes of the outputs.
+
+        `out` is the batch, if it was forwarded already. In a run with `sdat` the weights first move up the slope of the
+        source and target terms, and the gradient of all is taken there. What comes back is the batch before that.
+        """
+
     def minimize(
         self, terms: dict[str, Tensor], only: Iterable[nn.Module] | None = None, phase: str | None = None
     ) -> None:
@@ -289,7 +323,8 @@ class Method(Term):
     `terms` are their names, `heads` how many heads the network has, and `phases` the names of an alternating method's
     optimizers. `separate_bn` says whether the two domains are normalised apart where a run does not say, and
     `target_statistics` whether the trained network is normalised by the target (`models.normalisation`). `linear` says
-    whether the source's logits stay linear in the features: else TSA has nothing to augment.
+    whether the source's logits stay linear in the features: else TSA has nothing to augment. One that overrides
+    `update` and learns the source by `step.descend` says so by `descends`, and then goes with `sdat`.
 
     A method with a head of its own making shows it to all terms by `seen`, and by `finish` leaves the weights that
     predict in the network's linear layers, so that a trained network needs no method.
@@ -301,6 +336,7 @@ class Method(Term):
     separate_bn: ClassVar[bool] = False
     target_statistics: ClassVar[bool] = False
     linear: ClassVar[bool] = True
+    descends: ClassVar[bool] = False
 
     def seen(self, out: Outputs) -> Outputs:
         """What all terms see of a forward pass: the network's outputs, unless the method has a head of its own."""
@@ -313,15 +349,13 @@ class Method(Term):
     def prepare(self, step: Step) -> None:
         """What a method with a head of its own does to the network's linear layers before an iteration."""
 
-    def finish(self, step: Step) -> None:
-        """What it does to them after an iteration, so that they predict."""
+    def finish(self, step: Step, out: Outputs) -> None:
+        """What it does to them after an iteration, so that they predict; `out` is what the terms saw."""
 
     def update(self, step: Step) -> None:
         """One iteration. Methods that alternate between objectives override it; all others minimise one sum."""
         self.prepare(step)
-        out = step.forward()
-        step.minimize({**step.source(out), **self.losses(out)})
-        self.finish(step)
+        self.finish(step, step.descend(self.losses))
 
 
 SOURCE_TERMS: Registry[type[SourceTerm]] = Registry("source term", "tsadapt.objectives.source_terms")

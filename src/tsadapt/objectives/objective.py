@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tsadapt.config import RUN_SETTINGS, SHORTHANDS, RunConfig
 from tsadapt.errors import UserError, unknown
@@ -23,6 +25,7 @@ from tsadapt.objectives.base import (
     SourceTerm,
     StatisticsRequest,
     Term,
+    View,
 )
 from tsadapt.objectives.statistics import SharedStatistics
 from tsadapt.presets import preset_named
@@ -40,6 +43,10 @@ __all__ = [
     "uses",
     "with_settings",
 ]
+
+
+TARGET_LABELS = "target-labels"
+"""The name of the term of target rows that are trained on with their labels."""
 
 
 class Objective(nn.Module):
@@ -60,15 +67,25 @@ class Objective(nn.Module):
         return iter(cast("list[Term]", [self.source_term, *self.target_terms, self.method]))
 
     def source_and_target_terms(self, out: Outputs) -> dict[str, Tensor]:
-        """The source term and the target terms, by name; the method adds its own."""
+        """The source term and the target terms, by name; the method adds its own.
+
+        Target rows that are trained on with their labels y have their cross-entropy, −log softmax(z)[y], for each head.
+        """
         terms: dict[str, Tensor] = {self.source_name: self.source_term(out)}
         for name, term in zip(self.target_names, self.target_terms, strict=True):
             terms[name] = term(out)
+        if out.labelled:
+            terms[TARGET_LABELS] = torch.stack([_cross_entropy(view) for view in out.labelled]).sum()
         return terms
 
     def describe(self, out: Outputs) -> dict[str, Any]:
         """What the terms have to say of a step beside their values."""
         return {key: value for term in self for key, value in term.describe(out).items()}
+
+
+def _cross_entropy(view: View) -> Tensor:
+    assert view.labels is not None
+    return F.cross_entropy(view.logits, view.labels)
 
 
 def term_classes(config: RunConfig) -> dict[str, type[Term]]:
@@ -108,6 +125,7 @@ def check_objective(config: RunConfig) -> None:
     """Every term is known, and every weight is one of a term."""
     classes = term_classes(config)
     terms = (config.source_term, *config.target_terms, *cast("type[Method]", classes[config.method]).terms)
+    terms += (TARGET_LABELS,) if config.use_target_labels else ()
     if twice := {name for name in terms if terms.count(name) > 1}:
         raise UserError(
             f"Two terms of the objective are called {', '.join(sorted(twice))}: choose another combination."
@@ -123,6 +141,12 @@ def check_objective(config: RunConfig) -> None:
                 f"{spread[0]} augments features before a linear head, but the logits of {config.method} are not linear"
                 f" in them: use another method, or leave out {spread[0]}."
             )
+    method = METHODS[config.method]
+    if config.sdat and method.update is not Method.update and not method.descends:
+        raise UserError(
+            f"sdat takes the gradient of a sum of terms at moved weights, but {config.method} minimises them by itself,"
+            " without step.descend: leave out sdat, or use another method."
+        )
     for name in config.term_weight:
         if name not in terms:
             raise UserError(f"{unknown('term', name, terms)} (method {config.method})")
@@ -147,6 +171,10 @@ def with_settings(config: RunConfig, tell: Callable[[str], object] | None = None
     own = {name: value for name, value in given.items() if name in names}
     own |= _shorthands(config, own, given.get("tsa"), given.get("mi"))
     config = replace(config, **own)
+    if not config.sdat and config.sdat_rho != RUN_SETTINGS["sdat_rho"].default:
+        config = replace(config, sdat_rho=RUN_SETTINGS["sdat_rho"].default)
+        if tell is not None:
+            tell("sdat_rho is not used: it is a setting of --sdat, which this run does not have.")
     classes = term_classes(config)
     settings = {name: dict(values) for name, values in config.settings.items()}
     for name, value in given.items():
@@ -220,7 +248,7 @@ def uses(config: RunConfig, name: str) -> bool:
     (False, True)
     """
     if name in RUN_SETTINGS or name in SHORTHANDS:
-        return True
+        return name != "sdat_rho" or config.sdat
     only, _, plain = name.rpartition(".")
     return any(plain in cls.settings for term, cls in term_classes(config).items() if only in ("", term))
 

@@ -6,16 +6,21 @@ from typing import cast
 from torch import Tensor, nn
 
 from tsadapt.core import FeatureMemory, IterativeMoments
+from tsadapt.core.merged import ShardedMemory
 from tsadapt.objectives.base import ClassStatistics, Context, Domain, Estimator, Outputs, StatisticsRequest, View
 
 __all__ = ["SharedStatistics"]
 
 
 class SharedStatistics(nn.Module):
-    """What the terms asked for. The target's rows count under their pseudo-labels: the argmax of the predictions."""
+    """What the terms asked for. The target's rows count under their pseudo-labels: the argmax of the predictions.
+
+    Rows whose labels are known, and trained on, count under these.
+    """
 
     def __init__(self, requests: Iterable[StatisticsRequest], context: Context) -> None:
         super().__init__()
+        self.context = context
         wanted: dict[tuple[Domain, Estimator], bool] = {}
         for request in requests:
             key = (request.domain, request.estimator)
@@ -24,7 +29,7 @@ class SharedStatistics(nn.Module):
         for (domain, estimator), covariance in sorted(wanted.items()):
             size = context.sizes[domain == "target"]
             self.kept[_key(domain, estimator)] = nn.ModuleList(
-                _make(estimator, size, dim, len(context.classes), covariance) for dim in context.head_dims
+                _make(estimator, size, dim, covariance, context) for dim in context.head_dims
             )
 
     def of(self, domain: Domain, estimator: Estimator, head: int) -> ClassStatistics:
@@ -54,22 +59,30 @@ class SharedStatistics(nn.Module):
                 if key.startswith("source"):
                     _write(statistics, head.source, out.labels())
                 elif head.target is not None and out.target is not None:
-                    _write(statistics, head.target, out.target.logits.detach().argmax(1))
+                    guess = out.target.logits.detach().argmax(1)
+                    _write(statistics, head.target, self.context.pseudo_labels(out.target.index, guess))
 
 
 def _key(domain: Domain, estimator: Estimator) -> str:
     return f"{domain}-{estimator}"
 
 
-def _make(estimator: Estimator, size: int, dim: int, classes: int, covariance: bool) -> ClassStatistics:
+def _make(estimator: Estimator, size: int, dim: int, covariance: bool, context: Context) -> ClassStatistics:
+    classes = len(context.classes)
     if estimator == "iterative":
         return IterativeMoments(classes, dim)
     # A domain whose covariance nobody uses needs no second moments, whatever its size.
-    return FeatureMemory(size, dim, classes, second_moments=None if covariance else False)
+    second_moments, dtype, make = None if covariance else False, context.memory_dtype, context.memory_rows
+    if context.processes is not None:
+        return ShardedMemory(
+            context.processes, size, dim, classes, make_rows=make, dtype=dtype, second_moments=second_moments
+        )
+    rows = None if make is None else make(size, dim)
+    return FeatureMemory(size, dim, classes, dtype=dtype, second_moments=second_moments, rows=rows)
 
 
 def _write(statistics: ClassStatistics, view: View, labels: Tensor) -> None:
-    if isinstance(statistics, FeatureMemory):
-        statistics.write(view.index, view.features, labels)
-    else:
+    if isinstance(statistics, IterativeMoments):
         statistics.update(view.features, labels)
+    else:
+        statistics.write(view.index, view.features, labels)

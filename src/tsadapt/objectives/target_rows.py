@@ -4,6 +4,7 @@ Shapes: n target rows, B of them in a batch, K features, C classes, k neighbours
 """
 
 import math
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 from tsadapt.core import FeatureMemory, PredictionMemory, nearest_rows
 from tsadapt.objectives.base import Context, Outputs
 
-__all__ = ["averaged_logits", "few_rows", "neighbour_predictions", "remembered_features"]
+__all__ = ["averaged_logits", "few_rows", "label_anew", "neighbour_predictions", "remembered_features"]
 
 
 def averaged_logits(out: Outputs) -> Tensor:
@@ -33,7 +34,8 @@ def few_rows(context: Context) -> bool:
 def remembered_features(out: Outputs) -> tuple[Tensor, Tensor]:
     """The features of every target row in the shared memory (n, K), and whether they were written (n,).
 
-    Of several heads the unit features stand side by side: the cosine of two rows is the average over the heads.
+    Of several processes, the features are those of this one's block of the rows. Of several heads the unit features
+    stand side by side: the cosine of two rows is the average over the heads.
     """
     memories = [cast("FeatureMemory", out.statistics("target", "memory", i)) for i in range(len(out.heads))]
     written = torch.stack([memory.labels < memory.classes for memory in memories]).all(0)
@@ -48,8 +50,27 @@ def neighbour_predictions(out: Outputs, memory: PredictionMemory, k: int) -> tup
     _, target = out.both()
     batch = _side_by_side([head.target.features.detach() for head in out.heads if head.target is not None])
     rows, written = remembered_features(out)
-    place, found = nearest_rows(batch, rows, k, own=target.index, eligible=written & memory.written.to(written.device))
+    eligible = written & memory.written.to(written.device)
+    place, found = nearest_rows(batch, rows, k, target.index, eligible, memory.processes)
     return memory.rows(place), found
+
+
+Estimate = Callable[..., Tensor]
+"""From features (n, K) and predictions (n, C) of rows to labels (n,); `processes` says who has other rows."""
+
+
+def label_anew(out: Outputs, memory: PredictionMemory, labels: Tensor, estimate: Estimate) -> None:
+    """Label every target row that has a feature and a prediction, in place: `labels` (n,)."""
+    features, written = remembered_features(out)
+    seen = (written.to(labels.device) & memory.written.to(labels.device)).nonzero()[:, 0]
+    if not len(seen):
+        return
+    start, stop = memory.block.start, memory.block.stop
+    mine = seen[(seen >= start) & (seen < stop)] - start
+    p = memory.predictions[mine.to(memory.predictions.device)].float().to(features.device)
+    found = estimate(features[mine.to(features.device)], p, processes=memory.processes).to(labels.device)
+    own = labels[start:stop].index_copy(0, mine, found)
+    labels.copy_(own if memory.processes is None else memory.processes.gather_rows(own, len(labels)))
 
 
 def _side_by_side(features: list[Tensor]) -> Tensor:

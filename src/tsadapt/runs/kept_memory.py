@@ -2,15 +2,19 @@
 
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from tsadapt.core import FeatureMemory
+from tsadapt.core.merged import ShardedMemory
 from tsadapt.errors import UserError
 from tsadapt.files import write_atomically
 from tsadapt.runs import checkpoint
 from tsadapt.runs.folder import RunFolder
+from tsadapt.training.launch import speaks
+from tsadapt.training.shards import whole_rows
 
 __all__ = ["keep_memory_of", "load_memory", "save_memory", "source_means"]
 
@@ -20,10 +24,16 @@ NONE = "there is no memory to keep: --keep-memory needs --tsa with --estimator m
 
 def save_memory(run: RunFolder, objective: nn.Module) -> None:
     """Write the memory of a run that is being trained; a run without one is refused."""
-    found = _rows(objective.state_dict())
+    state = objective.state_dict()
+    for name, module in objective.named_modules():
+        if isinstance(module, ShardedMemory):  # put together in every process
+            state[f"{name}.features"] = module.whole_features()
+            state[f"{name}.count"] = torch.bincount(module.labels, minlength=module.classes + 1)
+    found = _rows(state)
     if not found:
         raise UserError(NONE)
-    _write(run, found)
+    if speaks():
+        _write(run, found)
 
 
 def keep_memory_of(run: RunFolder) -> None:
@@ -75,7 +85,9 @@ def _memory(rows: dict[str, Tensor], prefix: str) -> FeatureMemory:
 def _of_checkpoint(run: RunFolder) -> dict[str, Tensor]:
     found, _ = checkpoint.latest(run.checkpoints)
     state = {} if found is None else found[1].get("objective")
-    return _rows(state) if isinstance(state, dict) else {}
+    if found is None or not isinstance(state, dict):
+        return {}
+    return _rows(whole_rows(state, checkpoint.parts_of(run.checkpoints, found[1])))
 
 
 def _rows(state: dict[str, Any]) -> dict[str, Tensor]:
@@ -83,6 +95,11 @@ def _rows(state: dict[str, Any]) -> dict[str, Tensor]:
     found = {}
     for name, value in state.items():
         kept, _, rest = name.removeprefix("statistics.kept.").partition("-memory.")
-        if rest.rpartition(".")[2] in PARTS and kept in ("source", "target") and isinstance(value, Tensor):
+        if (
+            rest.rpartition(".")[2] in PARTS
+            and ".own." not in rest
+            and kept in ("source", "target")
+            and isinstance(value, Tensor)
+        ):
             found[f"{kept}.{rest}"] = value
     return found

@@ -1,30 +1,39 @@
 """The class shares of the target, estimated before training by a short source-only training of their own.
 
-A source-only network is looked at twice: with the source's batch normalisation, with which a foreign domain often falls
-into one class, and with the target's, which makes uneven classes look even. Where both say the same, neither mistake
-was made.
+A source-only network is looked at twice. With the source's batch normalisation EM finds uneven classes, but where the
+target looks different it finds one class that takes all. With the target's normalisation classes look even. How much
+the source's rows, drawn by those shares, would resemble the target decides between them (`tsadapt.trust.evidence`).
 """
 
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tsadapt.core import class_shares_by_em
+from tsadapt.data.holdout import hold_out
 from tsadapt.data.loader import mixed
-from tsadapt.data.types import Domain
+from tsadapt.data.types import Batch, Domain
 from tsadapt.models.classifier import Classifier
 from tsadapt.models.networks import NETWORKS, STAGE_LENGTH, TRAINED_LENGTH, Length
 from tsadapt.models.normalisation import normalise_by
 from tsadapt.training.runtime import autocast
+from tsadapt.training.shared_batch import gathered_batch, through
 from tsadapt.training.source_free import StandIn
+from tsadapt.trust.evidence import MOST_ROWS, combined_shares, explained_part, linear_head, prototype_shares
+from tsadapt.trust.shares import em_shares
 
 if TYPE_CHECKING:
     from tsadapt.training.trainer import Trainer
 
 __all__ = ["estimated_class_shares", "shares_by_two_views"]
+
+HELD_OUT = 0.1
+"""Share of each source class that the short training leaves out: these rows calibrate it for EM."""
 
 EVEN_PART = 0.1
 """The estimate is mixed with so much of equal shares: a class may be rare, but no share is zero."""
@@ -57,19 +66,48 @@ def estimated_class_shares(trainer: "Trainer") -> Tensor:
     """The class shares (C,) of a trainer's target, by a copy of its network that learns from the source alone.
 
     The copy is trained for as many steps as a source-only run would have, at most as many as the trainer itself, and
-    then judged with the source's and with the target's normalisation. Without a source it is judged as it is: it has
-    learned already. A function of the config and the data; the trainer stays as it is.
+    then judged with the source's and with the target's normalisation:
+
+        π = 0.9 · ((1 − λ) · prototypes + λ · EM) + 0.1/C
+
+    Without a source the network is judged as it is, by `shares_by_two_views`: it has learned already. A function of the
+    config and the data; the trainer stays as it is.
     """
-    model = deepcopy(trainer.model)
+    model, source = deepcopy(trainer.model), trainer.source
     devices = [trainer.device] if trainer.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        source = trainer.source
-        share = source.share if isinstance(source, StandIn) else _trained_on(source, model, trainer)
-        p = _target_predictions(trainer, model.eval())
-        normalise_by(model, lambda: _target_predictions(trainer, model))
-        q = _target_predictions(trainer, model.eval())
-    seen = (p.sum(1) > 0) & (q.sum(1) > 0)
-    return shares_by_two_views(p[seen], q[seen], share)
+        if isinstance(source, StandIn):
+            return _without_source(trainer, model, source.share)
+        kept, held = _split(source, trainer.config.seed)
+        share = _trained_on(source.keep(kept.tolist()), model, trainer).double().numpy()
+        f_t, z_t = _target(trainer, model.eval())
+        f_s, z_s, y_s, rows = _source(trainer, source, model)
+        normalise_by(model, lambda: _target(trainer, model))
+        by_target, _ = _target(trainer, model.eval())
+    apart = np.isin(rows, held.numpy())
+    em = em_shares(z_s[apart], y_s[apart], z_t, share)
+    part = explained_part(f_s[~apart], y_s[~apart], f_t, linear_head(f_t, z_t), em)
+    even = prototype_shares(f_s[~apart], y_s[~apart], by_target, model.classes)
+    found = torch.from_numpy(combined_shares(even, em, part))
+    return ((1 - EVEN_PART) * found + EVEN_PART / model.classes).float()
+
+
+def _without_source(trainer: "Trainer", model: Classifier, share: Tensor) -> Tensor:
+    """By both views of the network as it is."""
+    first = _target(trainer, model.eval())[1]
+    normalise_by(model, lambda: _target(trainer, model))
+    second = _target(trainer, model.eval())[1]
+    return shares_by_two_views(torch.from_numpy(first).softmax(1), torch.from_numpy(second).softmax(1), share)
+
+
+def _split(source: Domain, seed: int) -> tuple[Tensor, Tensor]:
+    """The numbers of the rows to train on, and of those that calibrate; none if every class has one row."""
+    numbers = torch.arange(len(source))
+    assert source.y is not None
+    if int(torch.bincount(source.y).max()) < 2:
+        return numbers, numbers[:0]
+    kept, held = hold_out(Domain(source.name, numbers[:, None], source.y, source.classes), HELD_OUT, mixed(seed, 12))
+    return kept.tensor[:, 0], held.tensor[:, 0]
 
 
 def _trained_on(source: Domain, model: Classifier, trainer: "Trainer") -> Tensor:
@@ -82,9 +120,9 @@ def _trained_on(source: Domain, model: Classifier, trainer: "Trainer") -> Tensor
     steps = min(_length(trainer).steps(rows, classes, batch, adapts=False), trainer.steps)
     plain = replace(
         config, method="source-only", source_term="ce", target_terms=(), term_weight={}, settings={}, steps=steps,
-        seed=mixed(config.seed, 10), head_steps=0,
+        seed=mixed(config.seed, 10), head_steps=0, sdat=False,
     )  # fmt: skip
-    first = type(trainer)(plain, model, source, trainer.target, trainer.views)
+    first = type(trainer)(plain, model, source, trainer.target, trainer.views, processes=trainer.processes)
     for _ in first.loop():
         pass
     return first.objective.method.context.source_share
@@ -99,12 +137,42 @@ def _length(trainer: "Trainer") -> Length:
 
 
 @torch.no_grad()
-def _target_predictions(trainer: "Trainer", model: nn.Module) -> Tensor:
-    """Probabilities of every target row (n, C); zeros for a row that was replaced because it cannot be read."""
-    found = torch.zeros(len(trainer.target), trainer.model.classes)
-    for batch in trainer.batches.all_rows():
+def _target(trainer: "Trainer", model: Classifier) -> tuple[np.ndarray, np.ndarray]:
+    """Features (n, K) and logits (n, C) of every target row that can be read."""
+    features, logits = (torch.zeros(len(trainer.target), size) for size in (model.dim, model.classes))
+    seen = torch.zeros(len(trainer.target), dtype=torch.bool)
+    for batch, whole in _batches(trainer):
         assert batch.x_t is not None
-        assert batch.i_t is not None
-        with autocast(trainer.device, "fp32"):
-            found[batch.i_t] = model(batch.x_t.to(trainer.device))[1].float().softmax(1).cpu()
-    return found
+        assert whole.i_t is not None
+        f, z = _through(trainer, model, batch.x_t, trainer.batch_sizes[1])
+        features[whole.i_t], logits[whole.i_t], seen[whole.i_t] = f, z, True
+    return features[seen].numpy(), logits[seen].numpy()
+
+
+@torch.no_grad()
+def _source(
+    trainer: "Trainer", source: Domain, model: Classifier
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Features (n, K), logits (n, C), labels and numbers (n,) of the source's rows, or of some thousands of them."""
+    parts = list[tuple[Tensor, ...]]()
+    for batch, whole in _batches(trainer):
+        parts.append((*_through(trainer, model, batch.x_s, trainer.batch_sizes[0]), whole.y_s.cpu(), whole.i_s.cpu()))
+        if sum(len(part[0]) for part in parts) >= min(len(source), MOST_ROWS):
+            break
+    f, z, y, rows = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
+    return f, z, y, rows
+
+
+def _batches(trainer: "Trainer") -> Iterator[tuple[Batch, Batch]]:
+    """Batches with every row once, and the same with the indices and labels of all processes."""
+    processes = trainer.processes
+    for batch in trainer.batches.all_rows():
+        yield batch, batch if processes is None else gathered_batch(processes, batch, trainer.batch_sizes)
+
+
+def _through(trainer: "Trainer", model: Classifier, x: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Features and logits of a batch of `rows` rows in all processes, of which `x` is here."""
+    with autocast(trainer.device, "fp32"):
+        features = through(trainer.processes, model.features, [x.to(trainer.device)], [rows])
+        logits = model.combined([head.logits for head in model.classify(features)])
+    return features.float().cpu(), logits.float().cpu()

@@ -41,7 +41,7 @@ def train_head_first(task: Task, trainer: Trainer, extract: Extract, advance: Ca
         head = build(task.architecture)  # takes features as they are
     for mine, theirs in _shared(head, model):
         mine.load_state_dict(theirs.state_dict())
-    first = Trainer(short, head, source, target, class_shares=trainer.class_shares)
+    first = Trainer(short, head, source, target, class_shares=trainer.class_shares, processes=trainer.processes)
     first.objective.method.load_state_dict(trainer.objective.method.state_dict())
     first.fill_memory()
     for _ in first.loop():

@@ -71,12 +71,15 @@ class Stop:
 
 
 @contextmanager
-def stop_signals() -> Iterator[Stop]:
-    """The first Ctrl-C or SIGTERM asks the loop to stop after its step; a second one stops at once."""
+def stop_signals(patient: bool = False) -> Iterator[Stop]:
+    """The first Ctrl-C or SIGTERM asks the loop to stop after its step; a second one stops at once, unless `patient`.
+
+    torchrun passes on to its processes what the terminal has sent them already, and ends those that take too long.
+    """
     stop = Stop()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
+        if stop.asked and not patient:
             raise KeyboardInterrupt
         stop.asked = True
 

@@ -5,20 +5,24 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tsadapt.config import RunConfig, with_defaults
+from tsadapt.core.processes import Processes
 from tsadapt.data.doctor import quick_findings
 from tsadapt.data.holdout import draw_share, hold_out
 from tsadapt.data.image_loader import Views, workers_here
 from tsadapt.data.loader import mixed
 from tsadapt.data.open import canonical_name, open_dataset
 from tsadapt.data.paths import absolute_path
+from tsadapt.data.target_labels import IN_MEMORY
 from tsadapt.data.transforms import Augment, Framing, evaluation_transform, strong_transform, training_transform
-from tsadapt.data.types import Dataset, Domain
+from tsadapt.data.types import Dataset, Domain, Roles
 from tsadapt.errors import UserError
 from tsadapt.models.activations import Looks
+from tsadapt.models.agreement import feature_precision
 from tsadapt.models.encoders import find_backbone, one_path
 from tsadapt.models.networks import (
     NETWORKS,
@@ -35,11 +39,24 @@ from tsadapt.models.preprocessing import Preprocessing, Reader
 from tsadapt.models.stages import Stem, find_stage
 from tsadapt.objectives.base import METHODS
 from tsadapt.objectives.objective import adapts, check_objective, term_classes, with_settings
+from tsadapt.training.known_labels import KnownLabels, known_labels
 from tsadapt.training.runtime import has_fast_bf16, pick_device
 from tsadapt.training.source_free import Start, continued
 from tsadapt.training.trainer import Trainer
 
-__all__ = ["Task", "check_choices", "check_normalised", "make_task", "make_trainer", "one_spelling", "with_length"]
+__all__ = [
+    "Task",
+    "check_choices",
+    "check_normalised",
+    "check_processes",
+    "make_task",
+    "make_trainer",
+    "one_spelling",
+    "reading_config",
+    "source_roles",
+    "target_roles",
+    "with_length",
+]
 
 DEFAULT_BACKBONE = "resnet50"
 """The paper's for photographs."""
@@ -55,7 +72,7 @@ class Task:
     """Both datasets prepared for the network, the source's classes, and how photographs reach it.
 
     `held` are rows of the source that training does not see. A task that goes on from a trained run, its `start`, has
-    no source (None).
+    no source (None). `known` are labels of a few target rows, which measure unless the config has them trained on.
     """
 
     config: RunConfig
@@ -66,6 +83,7 @@ class Task:
     preprocessing: Preprocessing | None = None
     held: Domain | None = None
     start: Start | None = None
+    known: KnownLabels | None = None
 
     @property
     def source(self) -> Dataset:
@@ -98,16 +116,19 @@ class Task:
 
 def one_spelling(config: RunConfig) -> RunConfig:
     """The config with absolute paths: relative and absolute spellings of the same files are one run."""
-    weights, source_free = config.weights, config.source_free
+    weights, source_free, labels = config.weights, config.source_free, config.target_labels
     if source_free is not None:
         source_free = str(absolute_path(source_free))
+    if labels is not None and not labels.startswith(IN_MEMORY):
+        labels = str(absolute_path(labels))
     if weights not in (None, "none"):
         weights = str(absolute_path(str(weights)))
     backbone = config.backbone and one_path(config.backbone)
     source, target = canonical_name(config.source), canonical_name(config.target)
     return with_settings(
-        config, source=source, target=target, weights=weights, backbone=backbone, source_free=source_free
-    )
+        config, source=source, target=target, weights=weights, backbone=backbone, source_free=source_free,
+        target_labels=labels,
+    )  # fmt: skip
 
 
 def make_task(
@@ -117,16 +138,18 @@ def make_task(
     data: tuple[Dataset | None, Dataset] | None = None,
     encoder: nn.Module | None = None,
     start: Start | None = None,
+    target_labels: np.ndarray | None = None,
 ) -> Task:
     """Read the data and settle every setting; `tell` hears what is worth telling the user on the way.
 
     `data` are the two datasets where they are in memory already (of a source-free run, the target alone), `encoder` is
-    the backbone where that is, `start` is the trained run that a source-free one goes on from.
+    the backbone where that is, `start` is the trained run that a source-free one goes on from. `target_labels` are
+    those of the target's rows where they are in memory, −1 for none.
     """
     config = with_settings(config)
     check_choices(config)
     if start is not None:
-        return _task_from(start, continued(config, start), tell, quiet, data)
+        return _task_from(start, continued(config, start), tell, quiet, data, target_labels)
     if config.source_free is not None:
         raise UserError(f"This run went on from {config.source_free} without the source, whose rows are needed here.")
     source, target = _open(config) if data is None or data[0] is None else (data[0], data[1])
@@ -134,6 +157,7 @@ def make_task(
     for name, cls in term_classes(config).items():
         cls.check_classes(config.settings.get(name, {}), classes)
     target = _without_foreign_labels(target, classes)
+    known, as_read = known_labels(config, target, classes, target_labels), target.train
     config, preprocessing = _choose_backbone(config, source.train, target.train, tell, encoder)
     config = _choose_network(config, source.train, target.train, preprocessing)
     config = with_defaults(config, separate_bn=METHODS[config.method].separate_bn, precision="fp32")
@@ -151,20 +175,23 @@ def make_task(
     source, held = _hold_out(config, source)
     length = STAGE_LENGTH if config.train_from is not None else TRAINED_LENGTH if trained else None
     config = with_length(config, source.train, target.train, len(classes), length)
-    return Task(config, source, target, classes, architecture, preprocessing, held)
+    known = None if known is None else known.following(as_read, target.train)
+    return Task(config, source, target, classes, architecture, preprocessing, held, known=known)
 
 
 def _task_from(
-    start: Start, config: RunConfig, tell: Tell, quiet: bool, data: tuple[Dataset | None, Dataset] | None
-) -> Task:
+    start: Start, config: RunConfig, tell: Tell, quiet: bool, data: tuple[Dataset | None, Dataset] | None,
+    target_labels: np.ndarray | None,
+) -> Task:  # fmt: skip
     """A task without a source, on the network of a trained run."""
-    target = open_dataset(config.target, start.columns) if data is None else data[1]
-    for note in target.train.notes:
+    target = open_dataset(config.target, start.columns, target_roles(config)) if data is None else data[1]
+    for note in (*target.train.notes, *target.train.recognised):
         tell(f"note: {note}")
     classes, architecture, preprocessing = start.stand_in.classes, start.architecture, start.preprocessing
     for name, cls in term_classes(config).items():
         cls.check_classes(config.settings.get(name, {}), classes)
     target = _without_foreign_labels(target, classes)
+    known, as_read = known_labels(config, target, classes, target_labels), target.train
     if preprocessing is not None:
         preprocessing = replace(preprocessing, ten_crop=config.ten_crop)
     trained = preprocessing is not None and not preprocessing.frozen
@@ -186,20 +213,40 @@ def _task_from(
     target = _draw_target(config, target)
     length = STAGE_LENGTH if config.train_from is not None else TRAINED_LENGTH if trained else None
     config = with_length(config, target.train, target.train, len(classes), length)
-    return Task(config, None, target, classes, architecture, preprocessing, None, start)
+    known = None if known is None else known.following(as_read, target.train)
+    return Task(config, None, target, classes, architecture, preprocessing, None, start, known)
 
 
-def make_trainer(task: Task) -> Trainer:
-    """The trainer of a task, before its first step."""
+def make_trainer(task: Task, processes: Processes | None = None) -> Trainer:
+    """The trainer of a task, before its first step; with `processes`, this one's."""
+    check_processes(task.config, processes)
     config, preprocessing = task.config, task.preprocessing
+    known = None if task.known is None or not task.known.used else task.known.labels
     torch.manual_seed(mixed(config.seed, 2))
     if task.start is not None:
         network, stand_in = deepcopy(task.start.network), task.start.stand_in
-        return Trainer(config, network, stand_in, task.target.train.unlabelled(), task.views())
+        return Trainer(
+            config, network, stand_in, task.target.train.unlabelled(), task.views(), processes=processes,
+            known_labels=known,
+        )  # fmt: skip
     source = task.source.train
     backbone = preprocessing.backbone if preprocessing is not None and not preprocessing.frozen else None
     model = build(task.architecture, source.tensor if source.kind == "vector" else None, backbone)
-    return Trainer(config, model, source, task.target.train.unlabelled(), task.views())
+    return Trainer(
+        config, model, source, task.target.train.unlabelled(), task.views(), processes=processes, known_labels=known
+    )
+
+
+def check_processes(config: RunConfig, processes: Processes | None) -> None:
+    """Refuse batches that are too small to give every process a row of each domain, and labelled target rows."""
+    least = min(config.batch_size or 1, config.target_batch_size or 1)
+    if processes is not None and least < processes.number:
+        raise UserError(
+            f"A batch of {least} rows cannot be shared by {processes.number} processes: expected one row or more for"
+            " each. Raise --batch-size, or start fewer processes."
+        )
+    if processes is not None and config.use_target_labels:
+        raise UserError("--use-target-labels is for one process: train without torchrun, or leave it out.")
 
 
 def check_choices(config: RunConfig) -> None:
@@ -233,9 +280,24 @@ def check_normalised(
         )
 
 
+def reading_config(settings: Mapping[str, Any]) -> RunConfig:
+    """A config with nothing but how tables are read: what is known before the data is open."""
+    return RunConfig("", "", id_column=settings.get("id_column"), label_column=settings.get("label_column"))
+
+
+def source_roles(config: RunConfig) -> Roles:
+    """The columns of the source that are no features; it needs labels, and no names for its rows."""
+    return Roles(config.id_column, config.label_column, needed=("label",))
+
+
+def target_roles(config: RunConfig) -> Roles:
+    """The columns of the target that are no features; it needs names, where they were asked for, and no labels."""
+    return Roles(config.id_column, config.label_column, needed=("id",))
+
+
 def _open(config: RunConfig) -> tuple[Dataset, Dataset]:
-    source = open_dataset(config.source)
-    return source, open_dataset(config.target, source.train.columns)
+    source = open_dataset(config.source, roles=source_roles(config))
+    return source, open_dataset(config.target, source.train.columns, target_roles(config))
 
 
 def _check_data(source: Dataset, target: Dataset, tell: Tell) -> tuple[str, ...]:
@@ -245,7 +307,7 @@ def _check_data(source: Dataset, target: Dataset, tell: Tell) -> tuple[str, ...]
         if finding.level == "error":
             raise UserError(finding.text)
     for finding in findings:
-        if finding.level == "warning":
+        if finding.level == "warning" or finding.code == "recognised":
             tell(f"note: {finding.text}")
     assert source.train.classes is not None
     return source.train.classes
@@ -264,7 +326,7 @@ def _choose_backbone(
     config: RunConfig, source: Domain, target: Domain, tell: Tell, encoder: nn.Module | None
 ) -> tuple[RunConfig, Preprocessing | None]:
     """The backbone for photographs, and whether it is frozen; none for vectors, and for digit networks."""
-    of_backbone = ("backbone", "weights", "freeze_backbone", "train_from", "image_size")
+    of_backbone = ("backbone", "weights", "freeze_backbone", "train_from", "feature_precision", "image_size")
     given = [k for k in of_backbone if getattr(config, k) is not None]
     _check_stage(config)
     takes_images = config.network is not None and NETWORKS[config.network].takes is not None
@@ -288,6 +350,11 @@ def _choose_backbone(
             )
     frozen = bool(config.freeze_backbone)
     _check_crops(config, frozen)
+    if config.feature_precision is not None and not frozen:
+        raise UserError(
+            f"feature_precision is {config.feature_precision}, but only a frozen backbone computes features ahead of"
+            " training: add --freeze-backbone, or leave it out (the precision of training is --precision)."
+        )
     if config.augment == "auto" and (config.views > 1 if config.train_from is not None else not frozen):
         visda = config.source.startswith("visda:")
         config = replace(config, augment="center-crop" if visda else "random-crop")
@@ -304,7 +371,12 @@ def _choose_backbone(
         backbone = replace(backbone, train_from=config.train_from)
         if has_fast_bf16(pick_device(config.device)):
             config = with_defaults(config, precision="bf16")
-    return config, Preprocessing(backbone, framing, frozen, config.ten_crop)
+    if not frozen:
+        return config, Preprocessing(backbone, framing, frozen, config.ten_crop)
+    device = pick_device(config.device)
+    precision = feature_precision(config.feature_precision, backbone, device, has_fast_bf16(device))
+    config = replace(config, feature_precision=precision)
+    return config, Preprocessing(backbone, framing, frozen, config.ten_crop, precision)
 
 
 def _check_crops(config: RunConfig, frozen: bool) -> None:

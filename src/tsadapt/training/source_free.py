@@ -28,7 +28,9 @@ __all__ = ["StandIn", "Start", "continued"]
 DEFAULT = "shot"
 """The target term where none is given."""
 
-NETWORK = ("network", "bottleneck", "backbone", "weights", "freeze_backbone", "train_from", "image_size")
+NETWORK = (
+    "network", "bottleneck", "backbone", "weights", "freeze_backbone", "train_from", "feature_precision", "image_size",
+)  # fmt: skip
 """Settings that the network was made by."""
 
 

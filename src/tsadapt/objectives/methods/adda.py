@@ -34,6 +34,7 @@ class ADDA(Pretrained, Discriminating):
     terms = ("domain", "inverted")
     phases = ("discriminator", "target")
     separate_bn = True
+    descends = True
     usual_pretraining = 0.5
     cost = "one pass; after the pretraining, one of the target and one forward of the source"
     practice = """It assumes that the target's features can be moved, as a whole, onto the source's without mixing up
@@ -69,7 +70,7 @@ class ADDA(Pretrained, Discriminating):
     def update(self, step: Step) -> None:
         """A step on the source, or one of D and one of F_t."""
         if self.pretrains(step.progress):
-            step.minimize(step.source(step.forward()))
+            step.descend()
             return
         if not self.copied:
             self.source_extractor.load_state_dict(step.extractor.state_dict())

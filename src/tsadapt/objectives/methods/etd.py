@@ -45,6 +45,7 @@ class ETD(Pretrained):
     terms = ("transport", "target_entropy")
     phases = ("potentials",)
     separate_bn = True
+    descends = True
     cost = "one pass, and `potential_steps` of two small networks"
     practice = """It assumes that each target row can be paired with source rows near it, whole batches at a time.
     Attention, learned from the logits, makes pairs count less for which that is wrong; since it lowers the cost too,
@@ -66,21 +67,25 @@ class ETD(Pretrained):
 
     def update(self, step: Step) -> None:
         """A step on the source; or steps of the potentials, and, after their stage, one of the network."""
-        out = step.forward()
         if self.pretrains(step.progress):
-            step.minimize(step.source(out))
+            step.descend()
             return
+        out = step.forward()
         source, target = out.both()
-        cost = self.costs(out)
-        f_s, f_t, fixed = source.features.detach(), target.features.detach(), cost.detach()
+        f_s, f_t, cost = source.features.detach(), target.features.detach(), self.costs(out).detach()
         for _ in range(self.potential_steps):
-            raised = entropic_dual(self.u(f_s), self.v(f_t), fixed, self.transport_epsilon)
+            raised = entropic_dual(self.u(f_s), self.v(f_t), cost, self.transport_epsilon)
             step.minimize({"transport": -raised}, only=[self.u, self.v], phase="potentials")
         if self.pretrains(step.progress - self.potentials_first):
             return
-        distance = entropic_dual(self.u(source.features), self.v(target.features), cost, self.transport_epsilon)
-        terms = {"transport": TRANSPORT * distance, "target_entropy": ENTROPY * conditional_entropy(target.logits)}
-        step.minimize({**step.source(out), **terms}, only=[step.extractor, step.heads, self.query, self.key])
+        step.descend(self.of_network, only=[step.extractor, step.heads, self.query, self.key], out=out)
+
+    def of_network(self, out: Outputs) -> dict[str, Tensor]:
+        """What the network minimises beside the source term."""
+        source, target = out.both()
+        u, v = self.u(source.features), self.v(target.features)
+        distance = entropic_dual(u, v, self.costs(out), self.transport_epsilon)
+        return {"transport": TRANSPORT * distance, "target_entropy": ENTROPY * conditional_entropy(target.logits)}
 
     def costs(self, out: Outputs) -> Tensor:
         """C (B_s, B_t)."""

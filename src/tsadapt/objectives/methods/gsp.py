@@ -38,6 +38,7 @@ class GSP(Pretrained, TwoHalves):
     paper = "Xia and Ding, CVPR 2020"
     terms = ("translated", "domain", "alignment", "confusion", "target_entropy")
     usual_pretraining = 0.2
+    descends = True
     cost = "three passes, and a transport problem on the CPU"
     practice = """It assumes that rows lie to each other in the target as they do in the source, and that most
     predictions of the target are right: only target rows predicted as a source row's class become part of its copy, so
@@ -52,19 +53,17 @@ class GSP(Pretrained, TwoHalves):
 
     def update(self, step: Step) -> None:
         """Rounds A, (B: the coupling,) C and D."""
-        out = step.forward()
-        step.minimize(step.source(out))
+        step.descend()
         if self.pretrains(step.progress):
             return
         out = step.forward()
         source, target = out.both()
         coupling = graph_coupling(source.features, target.features)
         same_class = out.labels()[:, None] == target.logits.argmax(1)
-        learned = self.of_classifiers(out, coupling, same_class)
-        step.minimize({**step.source(out), **learned}, only=[step.heads, self.source_half])
-        out = step.forward()
-        learned = self.of_features(out, coupling, same_class)
-        step.minimize({**step.source(out), **learned}, only=[step.extractor])
+        step.descend(
+            lambda out: self.of_classifiers(out, coupling, same_class), only=[step.heads, self.source_half], out=out
+        )
+        step.descend(lambda out: self.of_features(out, coupling, same_class), only=[step.extractor])
 
     def of_classifiers(self, out: Outputs, coupling: Tensor, same_class: Tensor) -> dict[str, Tensor]:
         """What the classifiers minimise in C beside the source term."""

@@ -72,7 +72,7 @@ class GVB(Adversarial):
         """W = (W − V) + V: between iterations the network's layer holds the weights that predict."""
         self._add_bridge(step, 1)
 
-    def finish(self, step: Step) -> None:
+    def finish(self, step: Step, out: Outputs) -> None:
         """W − V."""
         self._add_bridge(step, -1)
 

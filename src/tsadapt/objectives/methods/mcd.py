@@ -23,6 +23,7 @@ class MCD(Method):
     paper = "Saito et al., CVPR 2018"
     terms = ("discrepancy",)
     heads = 2
+    descends = True
     cost = "two passes and one for each of `feature_steps`: six; the second for the heads alone"
     practice = """It assumes that two classifiers that agree on the source disagree on target rows far from it, and
     moves those rows to where they agree. It looks at the borders between classes and not at the domains as a whole, so
@@ -39,10 +40,8 @@ class MCD(Method):
 
     def update(self, step: Step) -> None:
         """Phases A, B and C."""
-        out = step.forward()
-        step.minimize(step.source(out))
-        out = step.forward()
-        step.minimize({**step.source(out), "discrepancy": -self.discrepancy(out)}, only=[step.heads])
+        step.descend()
+        step.descend(lambda out: {"discrepancy": -self.discrepancy(out)}, only=[step.heads])
         for _ in range(self.feature_steps):
             step.minimize({"discrepancy": self.discrepancy(step.forward())}, only=[step.extractor])
 

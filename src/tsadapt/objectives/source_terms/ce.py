@@ -3,6 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
+from tsadapt.core.precision import computing_dtype
 from tsadapt.objectives.base import SOURCE_TERMS, Head, Outputs, SourceTerm
 from tsadapt.settings import setting
 
@@ -29,5 +30,6 @@ class CrossEntropy(Smoothing):
     )
 
     def of_head(self, i: int, head: Head, out: Outputs) -> Tensor:
-        """Cross-entropy of the source logits, in float32."""
-        return F.cross_entropy(head.source.logits.float(), out.labels(), label_smoothing=self.label_smoothing)
+        """Cross-entropy of the source logits, in float32 or wider."""
+        logits = head.source.logits
+        return F.cross_entropy(logits.to(computing_dtype(logits)), out.labels(), label_smoothing=self.label_smoothing)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from tsadapt.core import prototype_distance, transferable_cross_entropy
 from tsadapt.objectives.base import SOURCE_TERMS, Head, Outputs
-from tsadapt.objectives.source_terms.tsa import TowardsTarget, total_variances
+from tsadapt.objectives.source_terms.tsa import TowardsTarget
 from tsadapt.settings import setting
 
 __all__ = ["T2SA"]
@@ -71,7 +71,7 @@ class T2SA(TowardsTarget):
             both = (count_s.to(mean_t.device) > 0) & (count_t > 0)
             shift = torch.where(both[:, None], mean_t - mean_s.to(mean_t), 0.0)
         if self.covariance == "target":
-            variance = total_variances(target)
+            variance = target.total_variances()
         guesses = out.target.logits.detach().argmax(1)  # of all heads together, as in the memory
         distance = prototype_distance(
             head.source.features, labels, head.target.features, guesses, shift, variance, strength

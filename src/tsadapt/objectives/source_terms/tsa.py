@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from tsadapt.core import (
     FeatureMemory,
-    IterativeMoments,
     RowStatistics,
     augmentation_strength,
     average_weights,
@@ -23,7 +22,7 @@ from tsadapt.objectives.base import SOURCE_TERMS, ClassStatistics, Context, Head
 from tsadapt.objectives.source_terms.ce import Smoothing
 from tsadapt.settings import setting
 
-__all__ = ["TSA", "SemanticAugmentation", "TowardsTarget", "total_variances"]
+__all__ = ["TSA", "SemanticAugmentation", "TowardsTarget"]
 
 MOST_CLASSES = 1000
 """Classes up to which the terms of all of them are logged: a table of C × C."""
@@ -103,7 +102,7 @@ class TowardsTarget(SemanticAugmentation):
         along = shift[classes] @ w.T  # (P, C)
         shift_term = strength * (along - along.gather(1, classes[:, None]))
         # The trace of a class's covariance, from the variances along the axes.
-        spread = total_variances(target).to(w)
+        spread = target.total_variances().to(w)
         off = both.to(w.device)[classes][:, None].repeat(1, len(w)).scatter_(1, classes[:, None], False)
         logged["shift_norm"] = float(shift[both].norm(dim=1).mean())
         logged["class_spread"] = float(spread[both].sqrt().mean())
@@ -195,11 +194,11 @@ class TSA(TowardsTarget):
             return source, target
         memory = cast("FeatureMemory", target)
         weights = self.confidence if self.confidence_weights else None
-        return source, RowStatistics(memory.features, self._labels(memory), memory.classes, weights)
+        return source, memory.under(self._labels(memory), weights)
 
     def forward(self, out: Outputs) -> Tensor:
         """L_∞, summed over the heads; the predictions of the target batch are looked at first."""
-        if self.looks_at_predictions:
+        if self.looks_at_predictions and not out.again:
             self._observe(out)
         return super().forward(out)
 
@@ -235,8 +234,8 @@ class TSA(TowardsTarget):
         logits = target.logits if self.average is None else self._taught(out)
         confidence, label = logits.float().softmax(1).max(1)
         index = target.index.to(self.confidence.device)
-        self.pseudo_labels_of_rows[index] = label.to(index.device)
-        self.confidence[index] = confidence.to(index.device)
+        self.pseudo_labels_of_rows[index] = self.context.pseudo_labels(target.index, label).to(index.device)
+        self.confidence[index] = confidence.to(self.confidence)
 
     def _taught(self, out: Outputs) -> Tensor:
         """The average's logits of the target batch (B, C); it takes in the network once a step, however often asked.
@@ -257,15 +256,3 @@ class TSA(TowardsTarget):
         """As of any term towards the target, and the purity of pseudo-labels where it is used."""
         logged = super().describe(out)
         return logged | ({"purity": float(self.purity(out).mean())} if self.purity_strength else {})
-
-
-def total_variances(statistics: ClassStatistics | RowStatistics) -> Tensor:
-    """The trace of each class's covariance: (C,)."""
-    if isinstance(statistics, IterativeMoments):
-        return statistics.covariance.diagonal(dim1=1, dim2=2).sum(1)
-    if isinstance(statistics, RowStatistics):
-        return statistics.total_variances()
-    count, mean = statistics.class_means()
-    squares = statistics.features.double().square().sum(1)
-    total = torch.zeros_like(statistics.count, dtype=torch.float64).index_add_(0, statistics.labels, squares)[:-1]
-    return (total / count.clamp_min(1) - mean.square().sum(1)).clamp_min(0)

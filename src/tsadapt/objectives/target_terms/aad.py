@@ -38,7 +38,7 @@ class AttractingDispersing(PriorTerm):
 
     def __init__(self, context: Context, **settings: Any) -> None:
         super().__init__(context, **settings)
-        self.memory = PredictionMemory(context.sizes[1], len(context.classes))
+        self.memory = PredictionMemory(context.sizes[1], len(context.classes), context.processes)
 
     def statistics(self) -> list[StatisticsRequest]:
         """The latest feature of every target row."""
@@ -51,7 +51,8 @@ class AttractingDispersing(PriorTerm):
     def forward(self, out: Outputs) -> Tensor:
         """Dispersion less attraction, of the target batch."""
         logits, index = averaged_logits(out), out.both()[1].index
-        self.memory.write(index, logits.detach().softmax(1))
+        if not out.again:
+            self.memory.write(index, logits.detach().softmax(1))
         near, found = neighbour_predictions(out, self.memory, self.neighbours)
         return attraction_dispersion_loss(
             logits, near, found, self.strength(out), index.to(logits.device), self.shares()

@@ -15,7 +15,6 @@ from torch import Tensor
 from tsadapt.core import (
     FeatureMemory,
     PredictionMemory,
-    RowStatistics,
     balanced_predictions,
     centroid_labels,
     neighbour_labels,
@@ -24,7 +23,7 @@ from tsadapt.core import (
 )
 from tsadapt.objectives.base import TARGET_TERMS, Context, Head, Outputs, StatisticsRequest
 from tsadapt.objectives.class_prior import PriorTerm
-from tsadapt.objectives.target_rows import averaged_logits, neighbour_predictions, remembered_features
+from tsadapt.objectives.target_rows import averaged_logits, label_anew, neighbour_predictions
 from tsadapt.settings import setting
 
 __all__ = ["Anchored"]
@@ -64,7 +63,7 @@ class Anchored(PriorTerm):
     def __init__(self, context: Context, **settings: Any) -> None:
         super().__init__(context, **settings)
         rows, classes = context.sizes[1], len(context.classes)
-        self.memory = PredictionMemory(rows, classes)
+        self.memory = PredictionMemory(rows, classes, context.processes)
         # The label `classes` stands for "none yet".
         self.register_buffer("labels", torch.full((rows,), classes))
 
@@ -76,7 +75,9 @@ class Anchored(PriorTerm):
         """γ times the bound of the target batch; zero before it starts, when predictions are remembered already."""
         logits, index = averaged_logits(out), out.both()[1].index
         by_vote = self.anchor_labels == "neighbours"
-        self.memory.write(index, balanced_predictions(logits, self.shares()) if by_vote else logits.detach().softmax(1))
+        if not out.again:
+            q = balanced_predictions(logits, self.shares()) if by_vote else logits.detach().softmax(1)
+            self.memory.write(index, q)
         if out.progress <= self.anchor_start:
             return 0.0 * logits.sum()
         classes = len(self.context.classes)
@@ -94,7 +95,7 @@ class Anchored(PriorTerm):
         written = memory.labels < memory.classes
         own = torch.where(written, self.labels.to(written.device), memory.classes)
         return transferable_cross_entropy(
-            head.target.logits, labels, head.weight, None, RowStatistics(memory.features, own, memory.classes),
+            head.target.logits, labels, head.weight, None, memory.under(own),
             self.anchor_strength, reduction="none", mean_shift=False,
         )  # fmt: skip
 
@@ -105,12 +106,9 @@ class Anchored(PriorTerm):
         """
         at, index = round(out.progress * self.context.steps), out.both()[1].index
         new = bool((self.labels[index.to(self.labels.device)] == len(self.context.classes)).any())
-        if new or at % self.anchor_refresh == 0:
-            features, written = remembered_features(out)
-            seen = (written & self.memory.written.to(written.device)).nonzero()[:, 0]
-            if len(seen):
-                estimate = product_labels if self.anchor_labels == "product" else centroid_labels
-                self.labels[seen] = estimate(features[seen], self.memory.rows(seen).to(features.device))
+        if not out.again and (new or at % self.anchor_refresh == 0):
+            product = self.anchor_labels == "product"
+            label_anew(out, self.memory, self.labels, product_labels if product else centroid_labels)
         return torch.ones(1)
 
     def _vote(self, out: Outputs) -> Tensor:
@@ -121,7 +119,8 @@ class Anchored(PriorTerm):
         label, certainty = neighbour_labels(*neighbour_predictions(out, self.memory, self.neighbours))
         index = out.both()[1].index.to(self.labels.device)
         voted = (certainty > 0).to(index.device)
-        self.labels[index[voted]] = label.to(index.device)[voted]
+        if not out.again:
+            self.labels[index[voted]] = label.to(index.device)[voted]
         return certainty
 
     def describe(self, out: Outputs) -> dict[str, float | list[float]]:

@@ -63,7 +63,7 @@ class ATDOC(PriorTerm):
     def __init__(self, context: Context, **settings: Any) -> None:
         super().__init__(context, **settings)
         remembers = self.pseudo_labels == "neighbours"
-        self.memory = PredictionMemory(context.sizes[1], len(context.classes)) if remembers else None
+        self.memory = PredictionMemory(context.sizes[1], len(context.classes), context.processes) if remembers else None
 
     def statistics(self) -> list[StatisticsRequest]:
         """The latest feature of every target row."""
@@ -78,7 +78,8 @@ class ATDOC(PriorTerm):
             return weight * out.progress * torch.stack(losses).mean()
         balanced = self.soft_labels == "balanced"
         q = balanced_predictions(logits, self.shares()) if balanced else logits.detach().softmax(1)
-        self.memory.write(out.both()[1].index, q)
+        if not out.again:
+            self.memory.write(out.both()[1].index, q)
         label, certainty = neighbour_labels(*neighbour_predictions(out, self.memory, self.neighbours))
         weight = 0.2 if self.atdoc_weight is None else self.atdoc_weight
         return weight * out.progress * pseudo_label_loss(logits, label, certainty)

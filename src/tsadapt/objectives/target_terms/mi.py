@@ -52,13 +52,14 @@ class MutualInformation(PriorTerm):
     def __init__(self, context: Context, **settings: Any) -> None:
         super().__init__(context, **settings)
         remembers = self.marginal == "memory" or (self.marginal == "auto" and few_rows(context))
-        self.memory = PredictionMemory(context.sizes[1], len(context.classes)) if remembers else None
+        self.memory = PredictionMemory(context.sizes[1], len(context.classes), context.processes) if remembers else None
 
     def forward(self, out: Outputs) -> Tensor:
         """β·L_MI of the target batch; zero during the warm-up, when the memory is written already."""
         logits, marginal = averaged_logits(out), None
         if self.memory is not None:
-            self.memory.write(out.both()[1].index, logits.detach().softmax(1))
+            if not out.again:
+                self.memory.write(out.both()[1].index, logits.detach().softmax(1))
             marginal = self.memory.mean()
         beta = self.beta if out.progress > self.warmup else 0.0
         return beta * mutual_information_loss(logits, self.shares(), marginal)

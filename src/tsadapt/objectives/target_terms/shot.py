@@ -13,7 +13,7 @@ from torch import Tensor
 from tsadapt.core import PredictionMemory, centroid_labels, mutual_information_loss, pseudo_label_loss
 from tsadapt.objectives.base import TARGET_TERMS, Context, Outputs, StatisticsRequest
 from tsadapt.objectives.class_prior import PriorTerm
-from tsadapt.objectives.target_rows import averaged_logits, few_rows, remembered_features
+from tsadapt.objectives.target_rows import averaged_logits, few_rows, label_anew
 from tsadapt.settings import setting
 
 __all__ = ["SHOT"]
@@ -47,7 +47,7 @@ class SHOT(PriorTerm):
     def __init__(self, context: Context, **settings: Any) -> None:
         super().__init__(context, **settings)
         classes = len(context.classes)
-        self.memory = PredictionMemory(context.sizes[1], classes)
+        self.memory = PredictionMemory(context.sizes[1], classes, context.processes)
         # The label `classes` stands for "none yet".
         self.register_buffer("labels", torch.full((context.sizes[1],), classes))
 
@@ -58,19 +58,15 @@ class SHOT(PriorTerm):
     def forward(self, out: Outputs) -> Tensor:
         """L of the target batch; its second part is zero until the first estimate."""
         logits, index = averaged_logits(out), out.both()[1].index
-        self.memory.write(index, logits.detach().softmax(1))
-        if round(out.progress * self.context.steps) % self.refresh_every == 0:
-            self._refresh(out)
+        if not out.again:
+            self.memory.write(index, logits.detach().softmax(1))
+            if round(out.progress * self.context.steps) % self.refresh_every == 0:
+                label_anew(out, self.memory, self.labels, centroid_labels)
         # A batch of fewer rows than classes says little of how the classes are spread.
         marginal = self.memory.mean() if few_rows(self.context) else None
         labels = self.labels[index.to(self.labels.device)]
         labelled = pseudo_label_loss(logits, labels, labels < len(self.context.classes))
         return mutual_information_loss(logits, self.shares(), marginal) + self.pseudo_label_weight * labelled
-
-    def _refresh(self, out: Outputs) -> None:
-        features, written = remembered_features(out)
-        seen = (written & self.memory.written).nonzero()[:, 0]
-        self.labels[seen] = centroid_labels(features[seen], self.memory.rows(seen))
 
     def describe(self, out: Outputs) -> dict[str, float | list[float]]:
         """The share of target rows that have a pseudo-label."""
