@@ -7,8 +7,9 @@ import pandas
 import pytest
 import torch
 
-from tsadapt.data.arrays import from_arrays, label_indices, load_table
+from tsadapt.data.arrays import from_arrays, label_indices
 from tsadapt.data.open import open_dataset
+from tsadapt.data.tables import load_table
 from tsadapt.data.types import match_labels
 from tsadapt.errors import UserError
 

@@ -9,6 +9,7 @@ from tests.photos import write_classes, write_flat
 
 from tsadapt.data import open as opening
 from tsadapt.data.open import FAMILIES, FORMATS, KINDS, Format, canonical_name, dataset_names, open_dataset
+from tsadapt.data.types import Roles
 from tsadapt.errors import UserError
 
 
@@ -103,7 +104,7 @@ def test_names_and_messages_come_from_the_tables(here, monkeypatch):
     (here / "ode.POEM").touch()
     with pytest.raises(TypeError):  # the reader above returns no dataset
         open_dataset("ode.POEM", ("a",))
-    assert seen == [(here / "ode.POEM", "ode.POEM", ("a",))]
+    assert seen == [(here / "ode.POEM", "ode.POEM", ("a",), Roles())]
 
 
 def test_embeddings_in_the_data_folder(here, monkeypatch):

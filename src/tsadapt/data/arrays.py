@@ -1,46 +1,37 @@
-"""Arrays and tables: .npz, .npy, .csv and .parquet files, and the same in memory."""
+"""Arrays: .npz and .npy files, and the same in memory."""
 
-import csv
 import math
 import os
-import warnings
 import zipfile
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from tsadapt.data.paths import valid_text
 from tsadapt.data.reading import reading, reason
+from tsadapt.data.rows import as_rows
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError, unknown
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 __all__ = [
     "ARRAYS",
-    "TABLES",
     "from_arrays",
-    "from_frame",
     "label_indices",
     "load_array",
-    "load_table",
     "read_arrays",
     "vectors",
 ]
 
 ARRAYS = (".npz", ".npy")
-TABLES = (".csv", ".parquet")
-LABELS = ("label", "class", "target", "y")
-"""Names of the label column, in upper or lower case."""
 KEYS = {"classes", *(f"{split}{key}" for split in ("", "train_", "test_") for key in ("x", "y", "names"))}
 """Names of the arrays in an .npz file."""
 DEFLATE = 1032
 """The most bytes that one compressed byte of an .npz file can stand for."""
-MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
-"""Spellings of a missing number in a CSV file."""
 
 
 def load_array(path: Path, name: str | None = None) -> Dataset:
@@ -131,106 +122,7 @@ def _texts(name: str, key: str, values: Any) -> tuple[str, ...]:
     return tuple(map(valid_text, texts))
 
 
-def load_table(path: Path, columns: tuple[str, ...] | None = None, name: str | None = None) -> Dataset:
-    """A dataset from a CSV or Parquet file; see `from_frame`."""
-    import pandas
-
-    name = name or str(path)
-    with reading(name, "a CSV or Parquet file"):
-        try:
-            frame = _read_csv(path) if path.suffix.lower() == ".csv" else pandas.read_parquet(path)
-        except ImportError as error:
-            raise UserError(f"{name}: Parquet files need an extra package: pip install 'tsadapt[tables]'.") from error
-    whole = from_frame(name, frame, columns)
-    return Dataset(whole, whole)
-
-
-def _read_csv(path: Path) -> Any:
-    """The table. An empty label is missing; the label NA is a class of that name."""
-    import pandas
-
-    header = _csv_header(path)
-    missing = {c: [""] if c.lower() in LABELS else MISSING for c in header}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pandas.errors.ParserWarning)  # rows longer than the header
-        # Each column is read as a whole: in parts, labels would be numbers in one and text in the next.
-        return pandas.read_csv(
-            path, keep_default_na=False, na_values=missing, index_col=False, low_memory=False, header=0, names=header
-        )
-
-
-def _csv_header(path: Path) -> list[str]:
-    """The names of a CSV file's columns, each once. (pandas takes minutes to number 200,000 equal names.)"""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header = next((row for row in csv.reader(file) if row), [])
-    names = [name or f"Unnamed: {i}" for i, name in enumerate(header)]
-    if twice := [name for name, n in Counter(names).items() if n > 1]:
-        raise UserError(f"{path.name} has more than one column named {twice[0]!r}. Give each column its own name.")
-    return names
-
-
-def from_frame(name: str, frame: Any, columns: tuple[str, ...] | None = None) -> Domain:
-    """A domain from a pandas table of numbers, with an optional label column named label, class, target or y.
-
-    `columns` are the expected features, by name: they are put into that order, and a missing or additional one is an
-    error.
-    """
-    from pandas.api.types import is_complex_dtype, is_numeric_dtype
-
-    frame = frame.copy(deep=False)
-    frame.columns = [str(c) for c in frame.columns]
-    if not len(frame):
-        raise UserError(f"{name} has no rows. Expected at least one.")
-    twice = frame.columns[frame.columns.duplicated()]
-    if len(twice):
-        raise UserError(f"{name} has more than one column named {twice[0]!r}. Give each column its own name.")
-    labels = _pop_labels(name, frame, columns or ())
-    if columns is not None:
-        missing, extra = [c for c in columns if c not in frame], [c for c in frame if c not in columns]
-        if missing or extra:
-            raise UserError(
-                f"{name} does not have the model's columns. Missing: {', '.join(missing) or 'none'}. Unexpected:"
-                f" {', '.join(extra) or 'none'}."
-            )
-        frame = frame[list(columns)]
-    for column, values in frame.items():
-        if not is_numeric_dtype(values) or is_complex_dtype(values):
-            hint = f" If it contains the labels, rename it to {LABELS[0]!r}." if labels is None else ""
-            example = next(filter(_no_number, values), values.iloc[0])
-            shown = "a number too large for any array" if isinstance(example, int) else repr(example)
-            raise UserError(f"{name}: column {column!r} is not numeric, for example {shown}. Expected numbers.{hint}")
-    if frame.shape[1] == 0:
-        raise UserError(f"{name} has no feature columns. Expected at least one column of numbers besides the labels.")
-    domain = from_arrays(name, frame.to_numpy(np.float64, na_value=np.nan), labels)  # nullable columns have NA
-    return replace(domain, columns=tuple(frame.columns))
-
-
-def _no_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError, OverflowError):
-        return True
-    return False
-
-
-def _pop_labels(name: str, frame: Any, features: tuple[str, ...]) -> Any:
-    """Remove the label column from a table and return its values; None if there is none or it is empty."""
-    found = [c for c in frame.columns if c.lower() in LABELS and c not in features]
-    if len(found) > 1:
-        # All but one would be features that reveal the label.
-        raise UserError(f"{name} has {len(found)} possible label columns: {', '.join(found)}. Keep only one.")
-    if not found:
-        return None
-    labels = frame.pop(found[0])
-    if labels.isna().all():
-        return None
-    if labels.isna().any():
-        row = int(labels.isna().to_numpy().argmax())
-        raise UserError(f"{name}: row {row} has no label but other rows do. Label every row, or remove the column.")
-    return labels.to_numpy()
-
-
-def vectors(x: np.ndarray) -> Tensor:
+def vectors(x: np.ndarray) -> "Tensor":
     """Rows of numbers as float32, or as float64 where that would lose digits: they are cut after standardising.
 
     >>> vectors(np.array([[0.5]])).dtype, vectors(np.array([[1700000000.25]])).dtype
@@ -240,7 +132,7 @@ def vectors(x: np.ndarray) -> Tensor:
         short = x.astype(np.float32)
     long = x.astype(np.float64)
     lossless = bool((np.isnan(long) | (short == long)).all())
-    return torch.from_numpy(np.ascontiguousarray(short if lossless else long))
+    return as_rows(np.ascontiguousarray(short if lossless else long))
 
 
 def from_arrays(name: str, x: Any, y: Any = None, classes: Any = None, split: str = "all") -> Domain:
@@ -265,7 +157,7 @@ def from_arrays(name: str, x: Any, y: Any = None, classes: Any = None, split: st
     return Domain(name, rows, labels, names, split)
 
 
-def _images(name: str, x: np.ndarray) -> Tensor:
+def _images(name: str, x: np.ndarray) -> "Tensor":
     """Images as uint8 (N, channels, H, W)."""
     if x.ndim == 3:
         x = x[:, None]
@@ -280,10 +172,10 @@ def _images(name: str, x: np.ndarray) -> Tensor:
         raise UserError(f"{name}: pixels range from {low:g} to {high:g}. Expected 0 to 255, or fractions from 0 to 1.")
     if high <= 1:
         x = (x.astype(np.float32) * 255).round()
-    return torch.from_numpy(np.ascontiguousarray(x).astype(np.uint8))
+    return as_rows(np.ascontiguousarray(x).astype(np.uint8))
 
 
-def label_indices(name: str, y: np.ndarray, classes: Any = None) -> tuple[Tensor, tuple[str, ...]]:
+def label_indices(name: str, y: np.ndarray, classes: Any = None) -> "tuple[Tensor, tuple[str, ...]]":
     """Labels as indices, and the class names.
 
     >>> label_indices("pets", np.array(["dog", "cat", "dog"]))
@@ -310,14 +202,14 @@ def label_indices(name: str, y: np.ndarray, classes: Any = None) -> tuple[Tensor
                 f"{name}: y must contain whole numbers from 0 to {len(names) - 1}, because classes has {len(names)}"
                 " names."
             )
-        return torch.from_numpy(y.astype(np.int64)), names
+        return as_rows(y.astype(np.int64)), names
     if y.dtype.kind == "f":
         raise UserError(f"{name}: labels are fractions such as {y[0]:g}. Expected whole numbers or names.")
     try:
         found, index = np.unique(y, return_inverse=True)
     except TypeError as error:
         raise UserError(f"{name}: labels mix numbers and names. Expected only numbers or only names.") from error
-    return torch.from_numpy(index.reshape(-1).astype(np.int64)), _texts(name, "y", found)
+    return as_rows(index.reshape(-1).astype(np.int64)), _texts(name, "y", found)
 
 
 def _missing(y: np.ndarray) -> list[int]:

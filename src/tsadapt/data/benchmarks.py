@@ -1,18 +1,18 @@
 """Image benchmarks, found in the user's data folder in their usual layouts or by their official list files."""
 
 import os
-import tarfile
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from tsadapt.data.folders import is_image, load_folder
 from tsadapt.data.images import ImageFiles
 from tsadapt.data.lists import load_list
 from tsadapt.data.paths import by_file_name, path_text
-from tsadapt.data.reading import reading
+from tsadapt.data.rows import as_rows
+from tsadapt.data.shards import members
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError, counted, few, unknown
 
@@ -156,22 +156,16 @@ def _from_tar(archive: Path, spellings: set[str], full: str) -> Domain | None:
     """The images domain/class/file of an archive, read in place without unpacking; links and sparse files are noted."""
     places: dict[str, tuple[int, int]] = {}
     odd: list[str] = []
-    expected = "a complete, uncompressed tar archive: download or pack it again"
-    with reading(str(archive), expected), tarfile.open(archive, "r:") as tar:
-        for member in tar:
-            if member.size < 0:  # the next member would be this one again, for ever
-                raise tarfile.ReadError(f"{member.name} has a size of {member.size} bytes")
-            parts = [p for p in member.name.split("/") if p not in ("", ".")]
-            where = next((i for i, p in enumerate(parts) if p.lower() in spellings), None)
-            hidden = any(part.startswith(".") for part in parts)
-            deep = where is not None and len(parts) > where + 2
-            if member.isdir() or not deep or where is None or hidden or not is_image(member.name):
-                continue
-            inside = "/".join(parts[where + 1 :])
-            if member.isfile() and member.sparse is None:
-                places[inside] = member.offset_data, member.size  # of two with one name, the last one counts
-            else:
-                odd.append(path_text(inside))
+    for member in members(archive, str(archive)):
+        parts = member.path.split("/")
+        where = next((i for i, p in enumerate(parts) if p.lower() in spellings), None)
+        if where is None or len(parts) <= where + 2 or not is_image(member.path):
+            continue
+        inside = "/".join(parts[where + 1 :])
+        if member.span is not None:
+            places[inside] = member.span  # of two with one name, the last one counts
+        else:
+            odd.append(path_text(inside))
     if not places and odd:
         raise UserError(
             f"{archive} has no images of {full} that can be read in place: {few(odd)} are links or sparse files. Pack"
@@ -188,7 +182,7 @@ def _from_tar(archive: Path, spellings: set[str], full: str) -> Domain | None:
     return Domain(
         full,
         files,
-        torch.tensor([index[name] for name in names]),
+        as_rows(np.array([index[name] for name in names])),
         classes,
         row_names=tuple(map(path_text, rows)),
         notes=(note,) if odd else (),

@@ -58,6 +58,9 @@ class Examined:
 def quick_findings(source: Domain, target: Domain | None) -> list[Finding]:
     """Findings from names, counts and constant features."""
     found = [Finding("warning", "found", note) for domain in (source, target) if domain for note in domain.notes]
+    found += [
+        Finding("note", "recognised", said) for domain in (source, target) if domain for said in domain.recognised
+    ]
     constant = constant_features(source, target)
     found += [Finding("warning", "constant", constant)] if constant else []
     if source.y is None or source.classes is None:

@@ -1,18 +1,20 @@
 """A folder of images: subfolders are classes; a flat folder has no labels."""
 
 import os
+from dataclasses import replace
 from heapq import heappop, heappush
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from tsadapt.data.images import SUFFIXES, ImageFiles
 from tsadapt.data.paths import by_file_name, display_path, path_text
 from tsadapt.data.reading import oddity, reason
+from tsadapt.data.rows import as_rows
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError, counted, few
 
-__all__ = ["is_image", "load_folder"]
+__all__ = ["is_image", "load_files", "load_folder"]
 
 
 def load_folder(root: Path, name: str | None = None) -> Domain:
@@ -21,11 +23,21 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
     Other files, pipes, devices and links in circles are ignored and listed in the notes; hidden files are ignored
     silently. Images next to the class folders belong to no class: they are ignored and listed, too.
     """
-    name = name or str(root)
+    files, odd = _files(root)
+    domain = _domain(root, name or str(root), files, odd)
+    return replace(domain, notes=(*domain.notes, *_without_images(root, name or str(root), domain, odd)))
+
+
+def load_files(root: Path, paths: list[str], name: str) -> Domain:
+    """The images among some paths below `root`, as if nothing else were there."""
+    odd = {path: what for path in paths if (what := oddity(root / path)) not in (None, "a folder")}
+    return _domain(root, name, [path for path in paths if path not in odd and not (root / path).is_dir()], odd)
+
+
+def _domain(root: Path, name: str, files: list[str], odd: dict[str, str]) -> Domain:
     flat: list[str] = []
     classes: dict[str, list[str]] = {}
     strays: list[str] = []
-    files, odd = _files(root)
     for path in sorted(files, key=by_file_name):
         top, slash, _ = path.partition("/")
         if not is_image(path):
@@ -50,21 +62,11 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
     if flat:
         listed = few(map(path_text, flat))
         notes.append(f"{name}: ignored {counted(len(flat), 'image')} outside the class folders: {listed}.")
-    empty = sorted(
-        entry
-        for entry in os.listdir(root)
-        if path_text(entry) not in classes
-        and entry not in odd
-        and not entry.startswith(".")
-        and (root / entry).is_dir()
-    )
-    if empty:
-        notes.append(f"{name}: {counted(len(empty), 'folder')} without images: {few(map(path_text, empty))}.")
     _refuse_nesting(root, name, classes)
     found = sorted(classes)
     index = {path: i for i, c in enumerate(found) for path in classes[c]}
     rows = sorted(index, key=by_file_name)
-    y = torch.tensor([index[path] for path in rows])
+    y = as_rows(np.array([index[path] for path in rows]))
     return Domain(
         name,
         ImageFiles(root / p for p in rows),
@@ -73,6 +75,21 @@ def load_folder(root: Path, name: str | None = None) -> Domain:
         row_names=tuple(map(path_text, rows)),
         notes=tuple(notes),
     )
+
+
+def _without_images(root: Path, name: str, domain: Domain, odd: dict[str, str]) -> list[str]:
+    """A remark on folders beside the class folders that have no images."""
+    if domain.classes is None:
+        return []
+    empty = sorted(
+        entry
+        for entry in os.listdir(root)
+        if path_text(entry) not in domain.classes
+        and entry not in odd
+        and not entry.startswith(".")
+        and (root / entry).is_dir()
+    )
+    return [f"{name}: {counted(len(empty), 'folder')} without images: {few(map(path_text, empty))}."] if empty else []
 
 
 def _refuse_nesting(root: Path, name: str, classes: dict[str, list[str]]) -> None:

@@ -6,8 +6,10 @@ Shapes: B images of a batch, (B, 3, size, size) as uint8.
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,12 +19,12 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from tsadapt.data.images import Images, UnreadableImageError
-from tsadapt.data.loader import RowStream, labels_of, mixed, pass_over
+from tsadapt.data.loader import RowStream, labelled_stream, labels_of, mixed, pass_over
 from tsadapt.data.transforms import Transform, seen
 from tsadapt.data.types import Batch, Domain
 from tsadapt.errors import UserError
 
-__all__ = ["ImageBatches", "ImagePass", "Views", "grouped", "image_pass", "workers_here"]
+__all__ = ["ImageBatches", "ImagePass", "Views", "computes_in_workers", "grouped", "image_pass", "workers_here"]
 
 TRIES = 50
 """Random replacements tried for an unreadable image, before all images are tried in order."""
@@ -51,12 +53,17 @@ class ImagePass:
     unreadable: dict[int, str]
 
 
-def workers_here(asked: int | None, images: int) -> int:
-    """The number of worker processes: as asked, else one per core up to eight; none for fewer than 64 images."""
+def workers_here(asked: int | None, images: int, most: int = 8) -> int:
+    """The number of worker processes: as asked, else one per core up to `most`; none for fewer than 64 images."""
     if asked is not None:
         return asked
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 0 if images < 64 else min(cores, 8)
+    return 0 if images < 64 else min(cores, most)
+
+
+def computes_in_workers(device: torch.device) -> bool:
+    """Whether a network can compute in the workers: on a CPU, where they are forked and have it already."""
+    return device.type == "cpu" and sys.platform == "linux"
 
 
 def grouped(rows: range, size: int) -> list[range]:
@@ -69,21 +76,31 @@ def grouped(rows: range, size: int) -> list[range]:
 
 
 def image_pass(
-    images: Images, groups: Iterable[range], transform: Transform, at_least: int, workers: int, seed: int | None = None
+    images: Images,
+    groups: Iterable[range],
+    transform: Transform,
+    at_least: int,
+    workers: int,
+    seed: int | None = None,
+    then: Transform | None = None,
 ) -> Iterator[ImagePass]:
     """Decode images group by group; unreadable ones are left out and listed with the reason.
 
-    What is random in the transform is a function of `seed` and the row; None: nothing is.
+    What is random in the transform is a function of `seed` and the row; None: nothing is. `then` takes the images of a
+    group together, channels last, in the worker: its outcome comes in their place.
     """
-    yield from _watched(_loader(_Decoded(images, transform, at_least, seed), groups, _join_pass, workers))
+    join = _join_pass if then is None else partial(_join_and, then)
+    yield from _watched(_loader(_Decoded(images, transform, at_least, seed), groups, join, workers))
 
 
 class ImageBatches:
     """Batches of two domains of image files, or of a target alone; the counterpart of `PairedBatches`.
 
+    `labelled` are target rows that are trained on with their labels, a third role beside source and target.
+
     A batch is a function of (seed, step): each image has its own seed for the random transforms. Workers prepare
     consecutive steps ahead, up to `last`. An unreadable image is replaced by another one of its domain, and listed in
-    the batch.
+    the batch. `own` says which rows of so many a batch holds, where the others are another process's.
     """
 
     def __init__(
@@ -94,34 +111,44 @@ class ImageBatches:
         with_target: bool,
         views: Views,
         last: int,
+        own: Callable[[int], slice] | None = None,
+        labelled: Domain | None = None,
     ) -> None:
         first = target if source is None else source  # whose stream is empty without a source
         if not isinstance(first.x, Images) or not isinstance(target.x, Images):
             raise ValueError("expected two domains of images")
-        self.domains, self.with_target, self.y_s = (first, target), with_target, labels_of(source)
-        self.streams, self.views, self.last = streams, views, last
-        self._images = (first.x, target.x) if with_target else (first.x,)
+        self.domains: tuple[Domain, ...] = (first, target)
+        self.with_target, self.y_s = with_target, labels_of(source)
+        self.streams, self.views, self.last, self.own = streams, views, last, own
+        self._images: dict[int, Images] = {0: first.x} | ({1: target.x} if with_target else {})
+        self._streams: dict[int, RowStream] = dict(enumerate(streams[: len(self._images)]))
+        self.y_l = labels_of(labelled)
+        if labelled is not None:
+            assert isinstance(labelled.x, Images)
+            self.domains = (*self.domains, labelled)
+            self._images[2], self._streams[2] = labelled.x, labelled_stream(labelled, streams)
         self._next: int | None = None
         self._iterator: Iterator[Any] = iter(())
 
     def at(self, step: int) -> Batch:
         """The batch of step 1, 2, …"""
         if step != self._next:
-            self._iterator = iter(self._steps(self.streams, step, self.last, self.views.train, self.views.second))
+            self._iterator = iter(self._steps(self._streams, step, self.last, self.views.train, self.views.second))
         self._next = step + 1
         return self._batch(next(self._iterator))
 
     def all_rows(self) -> Iterator[Batch]:
         """Batches with every row of both domains at least once, with the evaluation transform."""
         streams, last = pass_over(self.streams)
-        for joined in self._steps(streams, 1, last, self.views.test):
+        roles = {role: stream for role, stream in enumerate(streams) if role in self._images}
+        for joined in self._steps(roles, 1, last, self.views.test):
             yield self._batch(joined)
 
     def _steps(
-        self, streams: tuple[RowStream, ...], first: int, last: int, view: Transform, second: Transform | None = None
+        self, streams: dict[int, RowStream], first: int, last: int, view: Transform, second: Transform | None = None
     ) -> Any:
         dataset = _Replaced(self._images, view, self.views.at_least, second)
-        steps = _Steps(streams[: len(self._images)], first, last)
+        steps = _Steps(streams, first, last, self.own)
         return _watched(_loader(dataset, steps, _join_samples, self.views.workers))
 
     def _batch(self, joined: "_Joined") -> Batch:
@@ -136,9 +163,12 @@ class ImageBatches:
             f"{domains[role].name}: {domains[role].row_name(row)}": why for role, row, why in joined.unreadable
         }
         b, rows = joined.source, torch.tensor(joined.rows)
-        i_s, i_t = (rows, None) if not self.with_target else (rows[:b], rows[b:])
-        x_t = None if i_t is None else joined.x[b:]
-        return Batch(joined.x[:b], self.y_s[i_s], i_s, x_t, i_t, joined.second, unreadable)
+        few = sum(role == 2 for role in joined.roles)
+        end = len(rows) - few
+        i_s, i_t = rows[:b], rows[b:end] if self.with_target else None
+        x_t = None if i_t is None else joined.x[b:end]
+        x_l, y_l = (joined.x[end:], self.y_l[rows[end:]]) if few else (None, None)
+        return Batch(joined.x[:b], self.y_s[i_s], i_s, x_t, i_t, joined.second, x_l, y_l, unreadable)
 
 
 @dataclass(frozen=True)
@@ -152,11 +182,12 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _Joined:
-    """The samples of a step in one tensor, `source` source samples first; `lost`: a domain without readable images."""
+    """The samples of a step in one tensor, role by role, `source` of the source; `lost`: a role that cannot be read."""
 
     x: Tensor
     second: Tensor | None
     rows: list[int]
+    roles: list[int]
     source: int
     unreadable: list[tuple[int, int, str]]
     lost: int | None
@@ -166,13 +197,14 @@ def _join_samples(samples: list[_Sample]) -> _Joined:
     lost = next((s for s in samples if s.x is None), None)
     if lost is not None:
         return _Joined(
-            torch.empty(0), None, [], 0, [(lost.role, row, why) for row, why in lost.unreadable.items()], lost.role
+            torch.empty(0), None, [], [], 0, [(lost.role, row, why) for row, why in lost.unreadable.items()], lost.role
         )
     second = [s.second for s in samples if s.second is not None]
     return _Joined(
         torch.stack([s.x for s in samples if s.x is not None]),
         torch.stack(second) if second else None,
         [s.row for s in samples],
+        [s.role for s in samples],
         sum(s.role == 0 for s in samples),
         [(s.role, row, why) for s in samples for row, why in s.unreadable.items()],
         None,
@@ -185,18 +217,30 @@ def _join_pass(decoded: "list[tuple[int, Tensor | str]]") -> ImagePass:
     return ImagePass([*found], x, {row: x for row, x in decoded if not isinstance(x, Tensor)})
 
 
+def _join_and(then: Transform, decoded: "list[tuple[int, Tensor | str]]") -> ImagePass:
+    found = {row: x for row, x in decoded if isinstance(x, Tensor)}
+    unreadable = {row: x for row, x in decoded if not isinstance(x, Tensor)}
+    if not found:
+        return ImagePass([], torch.empty(0), unreadable)
+    together = torch.stack([x.permute(1, 2, 0) for x in found.values()]).permute(0, 3, 1, 2)
+    return ImagePass([*found], then(together), unreadable)
+
+
 class _Steps:
     """The keys (role, row, seed) of the images of each step."""
 
-    def __init__(self, streams: tuple[RowStream, ...], first: int, last: int) -> None:
+    def __init__(
+        self, streams: dict[int, RowStream], first: int, last: int, own: Callable[[int], slice] | None
+    ) -> None:
         self.streams, self.first, self.last = streams, first, last
+        self.slots = {role: slice(None) if own is None else own(stream.batch) for role, stream in streams.items()}
 
     def __iter__(self) -> Iterator[list[tuple[int, int, int]]]:
         for step in range(self.first, self.last + 1):
             yield [
                 (role, row, mixed(stream.seed, 6, role, step, slot))
-                for role, stream in enumerate(self.streams)
-                for slot, row in enumerate(stream.rows_at(step).tolist())
+                for role, stream in self.streams.items()
+                for slot, row in [*enumerate(stream.rows_at(step).tolist())][self.slots[role]]
             ]
 
 
@@ -206,7 +250,7 @@ class _Replaced(TorchDataset[_Sample]):
     A `second` view is for images of the target alone.
     """
 
-    def __init__(self, images: tuple[Images, ...], view: Transform, at_least: int, second: Transform | None) -> None:
+    def __init__(self, images: dict[int, Images], view: Transform, at_least: int, second: Transform | None) -> None:
         self.images, self.view, self.at_least, self.second = images, view, at_least, second
 
     def __getitem__(self, key: tuple[int, int, int]) -> _Sample:
@@ -260,7 +304,7 @@ def _watched(loader: Iterable[Any]) -> Iterator[Any]:
     try:
         yield from loader
     except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
+        if "DataLoader worker (pid" not in str(error):  # but an error within it
             raise
         reason = str(error).splitlines()[0]
         raise UserError(f"A worker process died while decoding images: {reason} Try --workers 0.") from error

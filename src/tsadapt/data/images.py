@@ -12,13 +12,16 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
-from torch import Tensor
 
 from tsadapt.data.reading import oddity, reason
+from tsadapt.data.rows import as_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["MOST_PIXELS", "SUFFIXES", "ImageFiles", "ImageRows", "Images", "UnreadableImageError", "decode", "pixels"]
 
@@ -49,7 +52,7 @@ class Images(ABC):
         """N."""
 
     @abstractmethod
-    def decode(self, row: int, at_least: int) -> Tensor:
+    def decode(self, row: int, at_least: int) -> "Tensor":
         """The image, maybe at a reduced size with sides of `at_least`; raises UnreadableImageError."""
 
     @abstractmethod
@@ -96,7 +99,7 @@ class ImageFiles(Images):
         except OSError as error:
             raise UnreadableImageError(reason(error)) from error
 
-    def decode(self, row: int, at_least: int) -> Tensor:
+    def decode(self, row: int, at_least: int) -> "Tensor":
         """The image; raises UnreadableImageError if it is missing, damaged or too large."""
         return decode(self.read(row), at_least)
 
@@ -116,27 +119,27 @@ class ImageFiles(Images):
 class ImageRows(Images):
     """Images of one size in memory, (N, channels, height, width) as uint8."""
 
-    def __init__(self, x: Tensor) -> None:
+    def __init__(self, x: "Tensor") -> None:
         self.x = x
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def decode(self, row: int, at_least: int) -> Tensor:
+    def decode(self, row: int, at_least: int) -> "Tensor":
         """The image; a grey one gets three equal channels."""
         image = self.x[row]
-        return image.expand(3, -1, -1).contiguous() if len(image) == 1 else image
+        return image if len(image) == 3 else as_rows(np.repeat(np.asarray(image), 3, axis=0))
 
     def digest(self, row: int) -> bytes:
         """SHA-256 of the pixels."""
-        return hashlib.sha256(repr(tuple(self.x.shape)).encode() + self.x[row].numpy().tobytes()).digest()
+        return hashlib.sha256(repr(tuple(self.x.shape)).encode() + np.asarray(self.x[row]).tobytes()).digest()
 
     def keep(self, rows: list[int]) -> "ImageRows":
         """A subset of the images."""
         return ImageRows(self.x[rows])
 
 
-def decode(data: bytes, at_least: int) -> Tensor:
+def decode(data: bytes, at_least: int) -> "Tensor":
     """The pixels (3, height, width) of an encoded image; raises UnreadableImageError.
 
     A JPEG is decoded at a half, a quarter or an eighth of its size, as long as its sides stay `at_least` long. That is
@@ -155,7 +158,7 @@ def decode(data: bytes, at_least: int) -> Tensor:
         raise UnreadableImageError(_reason(error, data)) from error
 
 
-def pixels(image: Image.Image) -> Tensor:
+def pixels(image: Image.Image) -> "Tensor":
     """The pixels (3, height, width) of an image, upright as its EXIF orientation says.
 
     Raises UnreadableImageError if it has more than `MOST_PIXELS`.
@@ -167,7 +170,7 @@ def pixels(image: Image.Image) -> Tensor:
     image = ImageOps.exif_transpose(image)
     if image.mode[0] in "IF":  # more than 8 bits per pixel, which Pillow would clip at 255
         image = Image.fromarray(_eight_bits(np.asarray(image)))
-    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+    return as_rows(np.array(image.convert("RGB")).transpose(2, 0, 1))
 
 
 def _check_size(image: Image.Image) -> None:

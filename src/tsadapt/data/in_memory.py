@@ -12,13 +12,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tsadapt.data.arrays import from_arrays, from_frame, label_indices
+from tsadapt.data.arrays import from_arrays, label_indices
 from tsadapt.data.images import MOST_PIXELS, pixels
 from tsadapt.data.lists import load_paths
 from tsadapt.data.open import open_dataset
 from tsadapt.data.paths import absolute_path
 from tsadapt.data.reading import reading
-from tsadapt.data.types import Dataset, Domain
+from tsadapt.data.tables import NO_ROLES, from_frame
+from tsadapt.data.types import Dataset, Domain, Roles
 from tsadapt.errors import UserError
 
 __all__ = ["as_dataset", "dataset_name"]
@@ -30,13 +31,17 @@ EXPECTED = (
 
 
 def as_dataset(
-    data: Any, columns: tuple[str, ...] | None = None, labels: Any = None, name: str = "the data"
+    data: Any,
+    columns: tuple[str, ...] | None = None,
+    labels: Any = None,
+    name: str = "the data",
+    roles: Roles = NO_ROLES,
 ) -> Dataset:
     """A dataset from a path or name, an array, tensor, DataFrame, image, list of image paths, or a tuple (X, y).
 
     Arrays and tables follow the rules of .npz and .csv files: `load_array`, `from_frame`. `columns` names the features
-    that a table must contain. `labels` are numbers or class names, one per row, for data that has none. `name` is what
-    messages call data in memory. A `Dataset` or `Domain` is used as it is.
+    that a table must contain, and `roles` the columns that are none. `labels` are numbers or class names, one per row,
+    for data that has none. `name` is what messages call data in memory. A `Dataset` or `Domain` is used as it is.
 
     >>> dataset = as_dataset((np.eye(3), ["cat", "dog", "cat"]), name="the source")
     >>> dataset.train.classes, dataset.train.y.tolist(), dataset.train.name
@@ -46,8 +51,8 @@ def as_dataset(
         x, y = data
         if y is not None and labels is not None:
             raise _labelled_twice(name)
-        return as_dataset(x, columns, labels if y is None else y, name)
-    dataset = _as_given(data, columns, name)
+        return as_dataset(x, columns, labels if y is None else y, name, roles)
+    dataset = _as_given(data, columns, name, roles)
     return dataset if labels is None else _with_labels(dataset, labels)
 
 
@@ -66,24 +71,24 @@ def dataset_name(dataset: Dataset, with_labels: bool = True) -> str:
     return f"memory:{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
-def _as_given(data: Any, columns: tuple[str, ...] | None, name: str) -> Dataset:
+def _as_given(data: Any, columns: tuple[str, ...] | None, name: str, roles: Roles) -> Dataset:
     """The dataset with the labels that the data itself contains."""
     if isinstance(data, Dataset):
         return data
     if isinstance(data, str | Path):
-        return open_dataset(data, columns)
-    domain = _domain(data, columns, name)
+        return open_dataset(data, columns, roles)
+    domain = _domain(data, columns, name, roles)
     return Dataset(domain, domain)
 
 
-def _domain(data: Any, columns: tuple[str, ...] | None, name: str) -> Domain:
+def _domain(data: Any, columns: tuple[str, ...] | None, name: str, roles: Roles) -> Domain:
     pandas = sys.modules.get("pandas")  # a DataFrame exists only if pandas has been imported
     if isinstance(data, Domain):
         return data
     if isinstance(data, np.ndarray | Tensor):
         return from_arrays(name, _array(data, name))
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        return from_frame(name, data, columns)
+        return from_frame(name, data, columns, roles)
     if isinstance(data, Image.Image):
         return Domain(name, _pixels(data, name)[None])
     if isinstance(data, list | tuple) and _are_paths(data):

@@ -6,18 +6,21 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from tsadapt.data.images import SUFFIXES, ImageFiles
 from tsadapt.data.paths import display_path, path_text
 from tsadapt.data.reading import oddity, reading
+from tsadapt.data.rows import as_rows
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError, counted, few
 
-__all__ = ["LISTS", "list_text", "load_list", "load_paths", "parse_line", "read_list"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["LISTS", "class_indices", "list_text", "load_list", "load_paths", "parse_line", "read_list"]
 
 LISTS = (".txt", ".lst", ".list")
 """Suffixes of list files."""
@@ -94,9 +97,16 @@ def load_list(path: Path, name: str | None = None, place: Callable[[str], Path] 
 
 
 def load_paths(
-    name: str, files: Sequence[Path], row_names: Sequence[str], labels: Sequence[str] | None = None
+    name: str,
+    files: Sequence[Path],
+    row_names: Sequence[str],
+    labels: Sequence[str] | None = None,
+    ids: Sequence[str] | None = None,
 ) -> Domain:
-    """A domain of image files. The notes list missing ones, and what is no file (a pipe, a folder): that is skipped."""
+    """A domain of image files. The notes list missing ones, and what is no file (a pipe, a folder): that is skipped.
+
+    `row_names` are the files as they were written, and `ids` other names for the rows.
+    """
     absent = [row for row, file in enumerate(files) if not os.path.isfile(file)]
     odd = {row: what for row in absent if (what := oddity(files[row]))}
     missing = [row for row in absent if row not in odd]
@@ -113,21 +123,22 @@ def load_paths(
         first = f"The first, {place}, is {odd[0]}" if 0 in odd else f"The first was expected at {place}"
         raise UserError(f"{name}: none of the {counted(len(files), 'file')} exists. {first}.")
     rows = [row for row in range(len(files)) if row not in odd]
+    names = shown if ids is None else ids
     domain = Domain(
-        name, ImageFiles(files[row] for row in rows), row_names=tuple(shown[row] for row in rows), notes=tuple(notes)
+        name, ImageFiles(files[row] for row in rows), row_names=tuple(names[row] for row in rows), notes=tuple(notes)
     )
     if labels is None:
         return domain
-    y, classes = _classes([row_names[row] for row in rows], [labels[row] for row in rows])
+    y, classes = class_indices([row_names[row] for row in rows], [labels[row] for row in rows])
     return replace(domain, y=y, classes=classes)
 
 
-def _classes(paths: list[str], labels: list[str]) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels as indices, and the class names."""
+def class_indices(paths: Sequence[str], labels: Sequence[str]) -> "tuple[Tensor, tuple[str, ...]]":
+    """Labels as indices, and the class names: of numbers with a folder each, the folders."""
     numbers = all(label.isdecimal() and len(label) <= LONGEST_NUMBER for label in labels)
     found = sorted(set(labels), key=int) if numbers else sorted(set(labels))
     place = {label: i for i, label in enumerate(found)}
-    y = torch.from_numpy(np.array([place[label] for label in labels]))
+    y = as_rows(np.array([place[label] for label in labels]))
     if numbers:
         folders: dict[str, set[str]] = {label: set() for label in found}
         for p, label in zip(paths, labels, strict=True):

@@ -9,56 +9,97 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tsadapt.data.arrays import ARRAYS, TABLES, load_array, load_table
+from tsadapt.data.arrays import ARRAYS, load_array
 from tsadapt.data.benchmarks import BENCHMARKS, load_benchmark
 from tsadapt.data.digits import DIGITS, EMBEDDED, load_digits_set
-from tsadapt.data.folders import load_folder
+from tsadapt.data.folders import is_image, load_files, load_folder
+from tsadapt.data.hugging_face import HUGGING_FACE, is_saved, load_saved
 from tsadapt.data.images import SUFFIXES
 from tsadapt.data.lists import LISTS, load_list, load_paths
 from tsadapt.data.paths import absolute_path, display_path
+from tsadapt.data.patterns import STANDARD_INPUT, is_kept_list, is_pattern, kept_list, load_standard_input, matching
 from tsadapt.data.reading import oddity
+from tsadapt.data.shards import SHARDS, load_shards
 from tsadapt.data.synthetic import MOONS, load_moons
-from tsadapt.data.types import Dataset, Domain
-from tsadapt.errors import UserError, few, unknown
+from tsadapt.data.tables import NO_ROLES, TABLES, load_table, load_tables
+from tsadapt.data.types import Dataset, Domain, Roles
+from tsadapt.errors import UserError, counted, few, unknown
 
 __all__ = ["KINDS", "canonical_name", "data_root", "dataset_names", "open_dataset"]
 
 Columns = tuple[str, ...] | None
 
 
-def open_dataset(name: str | Path, columns: Columns = None) -> Dataset:
-    """The dataset with this name (office31:amazon) or path (a folder, list file, image, array or table).
+def open_dataset(name: str | Path, columns: Columns = None, roles: Roles = NO_ROLES) -> Dataset:
+    """The dataset with this name (office31:amazon) or path (a folder, list file, image, array, table or archive).
 
-    `columns` names the features that a table must contain. A relative and an absolute path to the same data give the
-    same dataset.
+    A name can also be a pattern ("photos/*.jpg"), hf:PATH, or - for paths on standard input. `columns` names the
+    features that a table must contain, and `roles` its columns that are none. A relative and an absolute path to the
+    same data give the same dataset.
 
     >>> dataset = open_dataset("digits:uci")
     >>> dataset.name, len(dataset.train)
     ('digits:uci', 1797)
     """
+    if str(name) == STANDARD_INPUT:
+        return _whole(load_standard_input())
     full = canonical_name(name)
     family, _, member = full.partition(":")
-    if family in FAMILIES:
+    if family == HUGGING_FACE:
+        dataset = load_saved(Path(member), _shown_saved(name), columns, roles)
+    elif family in FAMILIES:
         dataset = FAMILIES[family].load(member)
+    elif is_pattern(full) and not Path(full).exists():
+        dataset = _matching(full, display_path(name), columns, roles)
     else:
-        shown = display_path(name)
-        dataset = _format_of(Path(full), shown).load(Path(full), shown, columns)
+        shown = "standard input" if is_kept_list(Path(full)) else display_path(name)
+        dataset = _format_of(Path(full), shown).load(Path(full), shown, columns, roles)
     return replace(dataset, name=full)
 
 
 def canonical_name(name: str | Path) -> str:
     """One spelling for each dataset: FAMILY:MEMBER as given, and everything else as an absolute path.
 
-    A folder takes precedence over a family of the same name.
+    A folder takes precedence over a family of the same name. Paths on standard input become a list file.
 
     >>> canonical_name("digits:uci")
     'digits:uci'
     >>> canonical_name("photos") == canonical_name("photos/../photos/") == str(Path.cwd() / "photos")
     True
     """
+    if str(name) == STANDARD_INPUT:
+        return kept_list()
     path = absolute_path(name)
-    family, colon, _ = str(name).partition(":")
-    return str(name) if colon and family in FAMILIES and not path.is_dir() else str(path)
+    family, colon, member = str(name).partition(":")
+    if not colon or path.is_dir():
+        return str(path)
+    if family == HUGGING_FACE and member:
+        return f"{HUGGING_FACE}:{absolute_path(member)}"
+    return str(name) if family in FAMILIES else str(path)
+
+
+def _shown_saved(name: str | Path) -> str:
+    return f"{HUGGING_FACE}:{display_path(str(name).partition(':')[2])}"
+
+
+def _matching(pattern: str, name: str, columns: Columns, roles: Roles) -> Dataset:
+    """What a pattern matches: one dataset, images below the folder before its first wildcard, tables, or shards."""
+    root, inside = matching(pattern)
+    if not inside:
+        raise UserError(f"{name} matches nothing in {display_path(root)}. Expected files, such as {root.name}/*.jpg.")
+    paths = [root / path for path in inside]
+    if any(is_image(path) for path in inside):
+        return _whole(load_files(root, inside, name))
+    if len(paths) == 1:
+        return _format_of(paths[0], name).load(paths[0], name, columns, roles)
+    if all(path.suffix.lower() in TABLES and path.is_file() for path in paths):
+        return load_tables(paths, columns, name, roles)
+    if all(path.suffix.lower() in SHARDS and path.is_file() for path in paths):
+        return _whole(load_shards(paths, name, roles))
+    folders = sum(path.is_dir() for path in paths)
+    hint = f" To read what is in the folders: {name}/*" if folders == len(paths) else ""
+    listed = f"{counted(len(paths), 'path')} ({few(inside, 3)})"
+    raise UserError(f"{name} matches {listed}. Expected images, tables or tar archives.{hint}")
 
 
 def dataset_names() -> list[str]:
@@ -89,17 +130,23 @@ class Family:
 class Format:
     """Data at a path: what messages call it, its suffixes ("/" is a folder), and its reader.
 
-    The reader takes the path, the name for messages, and the columns that a table must contain.
+    The reader takes the path, the name for messages, the columns that a table must contain, and those that are none.
     """
 
     title: str
     suffixes: tuple[str, ...]
-    load: Callable[[Path, str, Columns], Dataset]
+    load: Callable[[Path, str, Columns, Roles], Dataset]
 
 
 def _whole(domain: Domain) -> Dataset:
     """The same rows for training and evaluation."""
     return Dataset(domain, domain)
+
+
+def _folder(path: Path, name: str) -> Dataset:
+    if is_saved(path):
+        raise UserError(f"{name} holds a dataset of Hugging Face. To read it: {HUGGING_FACE}:{name}")
+    return _whole(load_folder(path, name))
 
 
 def _digits(member: str) -> Dataset:
@@ -145,11 +192,12 @@ FAMILIES = {
 }
 
 FORMATS = (
-    Format("a folder of images", ("/",), lambda path, name, columns: _whole(load_folder(path, name))),
-    Format("a list file", LISTS, lambda path, name, columns: _whole(load_list(path, name))),
-    Format("an image", SUFFIXES, lambda path, name, columns: _whole(load_paths(name, [path], [path.name]))),
-    Format("an array", ARRAYS, lambda path, name, columns: load_array(path, name)),
-    Format("a table", TABLES, lambda path, name, columns: load_table(path, columns, name)),
+    Format("a folder of images", ("/",), lambda path, name, columns, roles: _folder(path, name)),
+    Format("a list file", LISTS, lambda path, name, columns, roles: _whole(load_list(path, name))),
+    Format("an image", SUFFIXES, lambda path, name, columns, roles: _whole(load_paths(name, [path], [path.name]))),
+    Format("an array", ARRAYS, lambda path, name, columns, roles: load_array(path, name)),
+    Format("a table", TABLES, lambda path, name, columns, roles: load_table(path, columns, name, roles)),
+    Format("an archive", SHARDS, lambda path, name, columns, roles: _whole(load_shards([path], name, roles))),
 )
 
 KINDS = ", ".join(f.title if "/" in f.suffixes else f"{f.title} ({few(f.suffixes)})" for f in FORMATS)

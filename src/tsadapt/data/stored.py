@@ -4,10 +4,14 @@ Shapes: N rows of some shape, float16; V views.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+
+from tsadapt.data.rows import as_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["StoredRows"]
 
@@ -38,12 +42,12 @@ class StoredRows:
         """V."""
         return len(self._views)
 
-    def __getitem__(self, rows: slice | list[int] | Tensor) -> Tensor:
+    def __getitem__(self, rows: "slice | list[int] | Tensor") -> "Tensor":
         """Rows as evaluation sees them, read into memory."""
-        chosen = self._order[rows.numpy() if isinstance(rows, Tensor) else rows]
+        chosen = self._order[rows if isinstance(rows, slice | list) else rows.numpy()]
         return self._read([(self._rows, row) for row in chosen])
 
-    def seen(self, rows: Tensor, view: Sequence[int]) -> Tensor:
+    def seen(self, rows: "Tensor", view: Sequence[int]) -> "Tensor":
         """Rows (B,) in training, each in the view of that number (modulo V)."""
         if not self._views:
             return self[rows]
@@ -54,9 +58,9 @@ class StoredRows:
         """A subset of the rows; nothing is read."""
         return StoredRows(self._rows, self._views, self._order[rows])
 
-    def _read(self, places: list[tuple[Sequence[np.ndarray], int]]) -> Tensor:
+    def _read(self, places: list[tuple[Sequence[np.ndarray], int]]) -> "Tensor":
         out = np.empty((len(places), *self.shape[1:]), self._rows[0].dtype)
         for i, (parts, row) in enumerate(places):
             part = int(np.searchsorted(self._starts, row, side="right")) - 1
             out[i] = parts[part][row - self._starts[part]]
-        return torch.from_numpy(out)
+        return as_rows(out)

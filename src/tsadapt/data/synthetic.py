@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-import torch
 
+from tsadapt.data.rows import as_rows
 from tsadapt.data.types import Domain
 from tsadapt.errors import UserError
 
@@ -48,4 +48,4 @@ def load_moons(name: str) -> Domain:
         )
     x_s, y_s, x_t, y_t = rotated_moons(seed=int(number or 0))
     x, y = (x_s, y_s) if role == "source" else (x_t, y_t)
-    return Domain(f"moons:{name}", torch.from_numpy(x), torch.from_numpy(y), ("0", "1"))
+    return Domain(f"moons:{name}", as_rows(x), as_rows(y), ("0", "1"))

@@ -4,13 +4,13 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tsadapt.data.frames import THIN, Framing, ImageShape
 from tsadapt.vision import load_torchvision
 
 __all__ = [
@@ -29,23 +29,8 @@ Transform = Callable[[Tensor], Tensor]
 Augment = Literal["random-crop", "center-crop"]
 """Augmentation in training: a random crop and flip, or only a flip (the protocol of VisDA-2017)."""
 
-THIN = 8
-"""The largest aspect ratio; longer images lose their ends."""
-
 CHUNK = 4096
 """Images resized per batch, to bound memory."""
-
-
-@dataclass(frozen=True)
-class ImageShape:
-    """The input of a network: `channels` × `size` × `size`, after an optional central crop.
-
-    `crop` = (28, 20) crops images of 28×28 to their central 20×20, which contain the digit in MNIST.
-    """
-
-    channels: int
-    size: int
-    crop: tuple[int, int] | None = None
 
 
 def fit_images(x: Tensor, shape: ImageShape) -> Tensor:
@@ -70,20 +55,6 @@ def _resized(x: Tensor, shape: ImageShape) -> Tensor:
     if tuple(y.shape[2:]) != (shape.size, shape.size):
         y = F.interpolate(y, size=(shape.size, shape.size), mode="bilinear", antialias=True, align_corners=False)
     return y.round().clamp(0, 255).to(torch.uint8)
-
-
-@dataclass(frozen=True)
-class Framing:
-    """Resize photographs to `resize`, then crop the central `size` × `size`.
-
-    `keep_aspect` resizes the short side, as usual for ImageNet; otherwise both sides are resized, as in the protocols
-    of Office-31, Office-Home and VisDA-2017.
-    """
-
-    size: int = 224
-    resize: int = 256
-    keep_aspect: bool = True
-    interpolation: str = "bilinear"
 
 
 def evaluation_transform(framing: Framing, ten_crop: bool = False) -> Transform:

@@ -1,21 +1,25 @@
-"""The types of data: domains, datasets and batches. A training batch has no field for target labels.
+"""The types of data: domains, datasets and batches. A batch has no field for labels of its target rows.
 
 Shapes: N rows; images (N, channels, height, width) as uint8, feature vectors (N, K) as float32 (float64 where that
 would lose digits), or image files.
 """
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from tsadapt.data.images import Images
 from tsadapt.data.stored import StoredRows
-from tsadapt.errors import UserError
+from tsadapt.errors import UserError, few
 
-__all__ = ["Batch", "Dataset", "Domain", "Unreadable", "match_labels"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Batch", "Dataset", "Domain", "Roles", "Unreadable", "match_labels"]
 
 Kind = Literal["image", "vector", "file", "stored"]
 
@@ -24,23 +28,52 @@ Unreadable = dict[int, str]
 
 
 @dataclass(frozen=True)
+class Roles:
+    """Columns of a table that are no features, by name: `id` names the rows, `label` holds the classes.
+
+    `needed` are those of the two that the data must have.
+    """
+
+    id: str | None = None
+    label: str | None = None
+    needed: tuple[Literal["id", "label"], ...] = ("id", "label")
+
+    def find(self, role: Literal["id", "label"], columns: Iterable[str], name: str) -> str | None:
+        """The column with this role; None if there is none, or if the user named none."""
+        column = self.id if role == "id" else self.label
+        columns = list(columns)
+        if column is None or column in columns:
+            return column
+        if role in self.needed:
+            near = get_close_matches(column, columns, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"{name} has no column {column!r} (--{role}-column).{hint} Its columns: {few(columns)}.")
+        return None
+
+
+@dataclass(frozen=True)
 class Domain:
     """Rows in memory, images that are read on demand, or their activations on the disk.
 
     Labels, if known, are indices into `classes`. `name` is for messages. `row_names` identify the rows in predictions:
     paths for images; None means row numbers. `columns` are the names of a table's features. `notes` are remarks on the
-    data for the user. `origin` is the fingerprint of the data that the rows were computed from.
+    data for the user, and `recognised` what its form was taken for, where nothing is wrong. `origin` is the fingerprint
+    of the data that the rows were computed from. `id_column` is the column that the row names come from.
+    `weights` say how often training sees each row, relative to the others.
     """
 
     name: str
-    x: Tensor | Images | StoredRows
-    y: Tensor | None = None
+    x: "Tensor | Images | StoredRows"
+    y: "Tensor | None" = None
     classes: tuple[str, ...] | None = None
     split: str = "all"
     row_names: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     origin: str | None = None
+    recognised: tuple[str, ...] = ()
+    id_column: str | None = None
+    weights: "Tensor | None" = None
 
     def __post_init__(self) -> None:
         if len(self.x) == 0:
@@ -54,8 +87,8 @@ class Domain:
             if int(self.y.min()) < -1 or int(self.y.max()) >= len(self.classes):
                 low, high, most = int(self.y.min()), int(self.y.max()), len(self.classes) - 1
                 raise UserError(f"{self.name} has labels from {low} to {high}. Expected 0 to {most}, or -1 for none.")
-        if isinstance(self.x, Tensor) and self.x.is_floating_point() and not bool(self.x.isfinite().all()):
-            row, column = (~self.x.isfinite()).flatten(1).nonzero()[0].tolist()
+        if (bad := self._not_finite()) is not None:
+            row, column = bad
             raise UserError(
                 f"{self.name} contains a missing or infinite value in row {row}, feature {column}. Fill it in or remove"
                 " the row."
@@ -67,14 +100,26 @@ class Domain:
     @property
     def kind(self) -> Kind:
         """Images in memory, feature vectors, images that are read on demand, or activations on the disk."""
-        if isinstance(self.x, Tensor):
-            return "image" if self.x.ndim == 4 else "vector"
+        if self._in_memory:
+            return "image" if self.tensor.ndim == 4 else "vector"
         return "file" if isinstance(self.x, Images) else "stored"
 
     @property
-    def tensor(self) -> Tensor:
+    def _in_memory(self) -> bool:
+        return not isinstance(self.x, Images | StoredRows)
+
+    def _not_finite(self) -> tuple[int, int] | None:
+        """Row and feature of the first value in memory that is missing or infinite."""
+        x = np.asarray(self.x) if self._in_memory else np.zeros(0)
+        if x.dtype.kind != "f" or (finite := np.isfinite(x)).all():
+            return None
+        row, column = np.argwhere(~finite.reshape(len(x), -1))[0].tolist()
+        return row, column
+
+    @property
+    def tensor(self) -> "Tensor":
         """The rows in memory."""
-        if not isinstance(self.x, Tensor):
+        if isinstance(self.x, Images | StoredRows):
             raise ValueError(f"{self.name} is not in memory")
         return self.x
 
@@ -86,9 +131,10 @@ class Domain:
         """A subset of the rows."""
         return replace(
             self,
-            x=self.x[rows] if isinstance(self.x, Tensor) else self.x.keep(rows),
+            x=self.x.keep(rows) if isinstance(self.x, Images | StoredRows) else self.x[rows],
             y=None if self.y is None else self.y[rows],
             row_names=None if self.row_names is None else tuple(self.row_names[row] for row in rows),
+            weights=None if self.weights is None else self.weights[rows],
         )
 
     def row_name(self, row: int) -> str:
@@ -129,20 +175,23 @@ class Dataset:
 class Batch:
     """Source rows with labels, target rows without; i_s and i_t are the rows' indices in their domains.
 
+    `x_l` and `y_l` are further target rows with the labels that were given to train on; None where none were.
     `second_t` are the target's rows in another random view, where it is asked for and there is one. `unreadable` maps
     each image that could not be decoded, and was replaced by another, to the reason.
     """
 
-    x_s: Tensor
-    y_s: Tensor
-    i_s: Tensor
-    x_t: Tensor | None
-    i_t: Tensor | None
-    second_t: Tensor | None = None
+    x_s: "Tensor"
+    y_s: "Tensor"
+    i_s: "Tensor"
+    x_t: "Tensor | None"
+    i_t: "Tensor | None"
+    second_t: "Tensor | None" = None
+    x_l: "Tensor | None" = None
+    y_l: "Tensor | None" = None
     unreadable: dict[str, str] = field(default_factory=dict)
 
 
-def match_labels(domain: Domain, classes: tuple[str, ...]) -> tuple[Tensor, list[str]]:
+def match_labels(domain: Domain, classes: tuple[str, ...]) -> "tuple[Tensor, list[str]]":
     """The domain's labels as indices into `classes`, matched by name, and the names that have no match.
 
     Labels without a match become −1.
@@ -154,6 +203,8 @@ def match_labels(domain: Domain, classes: tuple[str, ...]) -> tuple[Tensor, list
     """
     if domain.y is None or domain.classes is None:
         raise UserError(f"{domain.name} has no labels. Expected a label for each row.")
+    import torch
+
     place = {name: i for i, name in enumerate(classes)}
     table = torch.tensor([place.get(name, -1) for name in domain.classes] + [-1])
     present = set(domain.y.tolist())
