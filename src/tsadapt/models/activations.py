@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tsadapt.cache import cache_root, in_words
 from tsadapt.data.image_loader import ImagePass, grouped, image_pass, workers_here
 from tsadapt.data.images import Images
 from tsadapt.data.loader import mixed
@@ -28,11 +29,14 @@ from tsadapt.data.transforms import Augment, Framing, Transform, evaluation_tran
 from tsadapt.errors import UserError, counted, printable
 from tsadapt.files import write_atomically
 from tsadapt.models.backbones import Backbone
-from tsadapt.models.features import BATCH, PART, cache_root, readable
+from tsadapt.models.features import PART, readable
 from tsadapt.models.stages import STORED, Stem
 from tsadapt.progress import StepProgress
 
 __all__ = ["Activations", "Looks", "store"]
+
+BATCH = 16
+"""Images forwarded at once: more would leave the processor's caches."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +214,7 @@ def _check_space(
     needed: int, name: str, shape: tuple[int, ...], images: int, views: int, missing: int, quiet: bool
 ) -> None:
     """Say what will be written, and refuse what the disk has no room for."""
-    each = f"{'×'.join(map(str, shape))} in float16, {_size(prod(shape) * STORED.itemsize)}"
+    each = f"{'×'.join(map(str, shape))} in float16, {in_words(prod(shape) * STORED.itemsize)}"
     said = f"activations of {name}: {counted(images, 'image')} × {counted(views, 'view')}, each {each}"
     if not missing:
         if not quiet:
@@ -221,23 +225,11 @@ def _check_space(
     free = shutil.disk_usage(there).free
     if needed > free:
         raise UserError(
-            f"The {said}, need {_size(needed)} in {root}, where {_size(free)} are free. Set TSADAPT_CACHE to a folder"
-            " with room for them, take fewer --views, or train from a later stage."
+            f"The {said}, need {in_words(needed)} in {root}, where {in_words(free)} are free. Set TSADAPT_CACHE to a"
+            " folder with room for them, take fewer --views, or train from a later stage."
         )
     if not quiet:
-        _say(f"{said}: {_size(needed)} to write in {root} ({_size(free)} free) …")
-
-
-def _size(count: int) -> str:
-    """Bytes in words.
-
-    >>> _size(401_408), _size(6_600_000_000)
-    ('401 kB', '6.6 GB')
-    """
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}" if count < 100 * size else f"{count / size:.0f} {unit}"
-    return f"{count} bytes"
+        _say(f"{said}: {in_words(needed)} to write in {root} ({in_words(free)} free) …")
 
 
 def _say(text: str) -> None:

@@ -1,6 +1,6 @@
 """Features of images by a frozen backbone: computed once, kept on the disk, and gone on with after a stop.
 
-The cache is a folder a fingerprint (of the images, the weights and the framing) with one file for every `PART` rows.
+The cache is a folder a fingerprint (of images, weights, framing and precision) with one file for every `PART` rows.
 It lies where TSADAPT_CACHE says, or else in ~/.cache/tsadapt, and may be deleted at any time.
 
 Shapes: N images, K features.
@@ -8,33 +8,35 @@ Shapes: N images, K features.
 
 import hashlib
 import io
-import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tsadapt.data.image_loader import ImagePass, grouped, image_pass, workers_here
+from tsadapt.cache import cache_root
+from tsadapt.config import FeaturePrecision
+from tsadapt.core.processes import Processes
+from tsadapt.data.image_loader import ImagePass, computes_in_workers, grouped, image_pass, workers_here
 from tsadapt.data.images import Images, UnreadableImageError
 from tsadapt.data.transforms import Framing, evaluation_transform
 from tsadapt.errors import printable
 from tsadapt.files import write_atomically
-from tsadapt.models.backbones import Backbone, for_inference
-from tsadapt.models.classifier import InputScaling
+from tsadapt.models.backbones import Backbone
+from tsadapt.models.inference import FrozenNetwork
 from tsadapt.progress import StepProgress
 
-__all__ = ["BATCH", "PART", "Features", "cache_root", "cached", "extract", "readable"]
+__all__ = ["PART", "Features", "cached", "extract", "readable"]
 
 PART = 128
 """Rows of one file of the cache: what a kill may cost."""
 
-BATCH = 16
-"""Images forwarded at once: more would leave the processor's caches."""
+MOST_WORKERS = 32
+"""Processes that compute features, at most: each holds the activations of its batch."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,6 @@ class Features:
     seconds: float
 
 
-def cache_root() -> Path:
-    """Where features are kept."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "tsadapt"
-    return Path(os.environ.get("TSADAPT_CACHE") or default).expanduser()
-
-
 def extract(
     images: Images,
     backbone: Backbone,
@@ -64,56 +60,57 @@ def extract(
     device: torch.device,
     workers: int | None = None,
     quiet: bool = False,
+    processes: Processes | None = None,
+    precision: FeaturePrecision = "fp32",
 ) -> Features:
-    """The features of all images, from the cache as far as they are there."""
+    """The features of all images, from the cache as far as they are there.
+
+    With `processes` each computes a part of them, and takes the rest from the cache that they share. On a CPU every
+    worker decodes and forwards batches of its own, on one thread: no core waits for another.
+    """
     began, spans = time.monotonic(), grouped(range(len(images)), PART)
-    paths = _paths(images, backbone.fingerprint(), framing)
+    paths = _paths(images, backbone.fingerprint(), framing, precision)
     found = [_read(path, span, images) for path, span in zip(paths, spans, strict=True)]
     missing = [i for i, part in enumerate(found) if part is None]
+    if processes is not None:
+        missing = [i for i in missing if i % processes.number == processes.rank]
     rows = sum(len(spans[i]) for i in missing)
     if missing:
-        groups = [group for i in missing for group in grouped(spans[i], BATCH)]
-        network, view = _Network(backbone, device), evaluation_transform(framing)
-        decoded = image_pass(images, groups, view, 2 * framing.resize, workers_here(workers, rows))
+        network, view = FrozenNetwork(backbone, device, precision), evaluation_transform(framing)
+        groups = [group for i in missing for group in grouped(spans[i], network.rows)]
+        here = computes_in_workers(device)
+        workers = workers_here(workers, rows, MOST_WORKERS if here else 8)
+        decoded = image_pass(images, groups, view, 2 * framing.resize, workers, then=network if here else None)
+        forwarded = decoded if here else (replace(some, x=network(some.x) if some.rows else some.x) for some in decoded)
         with StepProgress(len(images), len(images) - rows, quiet, "image") as progress:
             try:
                 keep = True
                 for i in missing:
-                    found[i] = part = _compute(decoded, len(spans[i]), network, progress)
+                    found[i] = part = _compute(forwarded, len(spans[i]), network.dim, progress)
                     keep = keep and _write(paths[i], part)
             except KeyboardInterrupt as stop:
                 raise KeyboardInterrupt("the features so far are cached; run the same command to resume") from stop
+    if processes is not None:
+        processes.wait()
+        return replace(extract(images, backbone, framing, device, workers, quiet), computed=rows)
     return _joined([part for part in found if part is not None], rows, began)
 
 
-def cached(images: Images, weights: str, framing: Framing) -> Features | None:
+def cached(images: Images, weights: str, framing: Framing, precision: FeaturePrecision) -> Features | None:
     """The features that are in the cache, by the fingerprint of the backbone's weights; None unless all of them are."""
     began, spans = time.monotonic(), grouped(range(len(images)), PART)
-    found = [_read(path, span, images) for path, span in zip(_paths(images, weights, framing), spans, strict=True)]
+    paths = _paths(images, weights, framing, precision)
+    found = [_read(path, span, images) for path, span in zip(paths, spans, strict=True)]
     parts = [part for part in found if part is not None]
     return _joined(parts, 0, began) if len(parts) == len(spans) else None
 
 
-def _paths(images: Images, weights: str, framing: Framing) -> list[Path]:
+def _paths(images: Images, weights: str, framing: Framing, precision: FeaturePrecision) -> list[Path]:
     """The files of the cache for these images, in order."""
-    key = repr((images.fingerprint, weights, asdict(framing), PART))
+    way = () if precision == "fp32" else (precision,)  # once the only one: what was kept then is found
+    key = repr((images.fingerprint, weights, asdict(framing), PART, *way))
     folder = cache_root() / "features" / hashlib.sha256(key.encode()).hexdigest()[:20]
     return [folder / f"rows-{span.start:09d}.npz" for span in grouped(range(len(images)), PART)]
-
-
-class _Network:
-    """A backbone made ready for evaluation, pixels in."""
-
-    def __init__(self, backbone: Backbone, device: torch.device) -> None:
-        self.scaling = InputScaling.of_images(backbone.mean, backbone.std).to(device)
-        self.body: nn.Module = for_inference(backbone.module, backbone.size).to(device)
-        self.dim, self.device = backbone.dim, device
-
-    @torch.inference_mode()
-    def __call__(self, x: Tensor) -> np.ndarray:
-        x = self.scaling(x.to(self.device)).contiguous(memory_format=torch.channels_last)
-        out: Tensor = self.body(x)
-        return out.float().cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -134,14 +131,14 @@ def _joined(parts: "list[_Part]", computed: int, began: float) -> Features:
     )
 
 
-def _compute(decoded: Iterator[ImagePass], rows: int, network: _Network, progress: StepProgress) -> _Part:
+def _compute(forwarded: Iterator[ImagePass], rows: int, dim: int, progress: StepProgress) -> _Part:
     """The features of the next `rows` images of a pass."""
-    x, kept = [np.empty((0, network.dim), np.float32)], list[int]()
+    x, kept = [np.empty((0, dim), np.float32)], list[int]()
     unreadable: dict[int, str] = {}
     while len(kept) + len(unreadable) < rows:
-        some = next(decoded)
+        some = next(forwarded)
         if some.rows:
-            x.append(network(some.x))
+            x.append(some.x.numpy())
         kept += some.rows
         unreadable |= some.unreadable
         progress.advance(progress.done + len(some.rows) + len(some.unreadable))

@@ -6,6 +6,8 @@ from functools import partial
 
 import torch
 
+from tsadapt.config import FeaturePrecision
+from tsadapt.core.processes import Processes
 from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import ImageRows, Images
 from tsadapt.data.stored import StoredRows
@@ -25,14 +27,15 @@ __all__ = ["Prepared", "Preprocessing", "Reader"]
 class Preprocessing:
     """How photographs reach a model: through which backbone, framed how; `ten_crop` averages over ten parts of each.
 
-    A frozen backbone is no part of what is trained: the model takes its features. Otherwise the model contains it, also
-    where only its last stages are trained.
+    A frozen backbone is no part of what is trained: the model takes its features, computed in some `precision`.
+    Otherwise the model contains it, also where only its last stages are trained.
     """
 
     backbone: Backbone
     framing: Framing
     frozen: bool
     ten_crop: bool = False
+    precision: FeaturePrecision = "fp32"
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Reader:
     quiet: bool = False
     stored: tuple[Stem, Looks] | None = None
     """For training from a stage on: what computes the activations before it, and in which views."""
+    processes: Processes | None = None
+    """Those that compute features together, if there are several."""
 
     def __call__(self, domain: Domain) -> Prepared:
         """The domain in the shape that the network takes; UserError if it is of another kind."""
@@ -85,7 +90,10 @@ class Reader:
             return _all(replace(domain, x=images))
         if not self.quiet:
             _say(f"features of {domain.name}: {counted(len(images), 'image')}, {preprocessing.backbone.name} …")
-        features = extract(images, preprocessing.backbone, preprocessing.framing, self.device, self.workers, self.quiet)
+        features = extract(
+            images, preprocessing.backbone, preprocessing.framing, self.device, self.workers, self.quiet,
+            self.processes, preprocessing.precision,
+        )  # fmt: skip
         if not self.quiet:
             rate = f"{features.computed / max(features.seconds, 1e-9):.0f} images/s"
             before = f"{len(images) - features.computed:,} from the cache" if features.computed < len(images) else ""
