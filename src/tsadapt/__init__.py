@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsadapt.core import FeatureMemory, TSALoss, mutual_information_loss, transferable_cross_entropy
     from tsadapt.estimator import (
+        ConsensusSearchCV,
         DomainAdaptationClassifier,
         TSAClassifier,
         ValidatorScorer,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "ConsensusSearchCV",
     "DomainAdaptationClassifier",
     "FeatureMemory",
     "TSAClassifier",
@@ -35,10 +37,13 @@ __all__ = [
 
 _HOMES = {
     "tsadapt.core": ("FeatureMemory", "TSALoss", "mutual_information_loss", "transferable_cross_entropy"),
-    "tsadapt.estimator": ("DomainAdaptationClassifier", "TSAClassifier", "ValidatorScorer", "make_adaptation_pipeline"),
+    "tsadapt.estimator": (
+        "ConsensusSearchCV", "DomainAdaptationClassifier", "TSAClassifier", "ValidatorScorer",
+        "make_adaptation_pipeline",
+    ),
     "tsadapt.runs.fit": ("fit",),
     "tsadapt.runs.model": ("TrainedModel", "load"),
-}
+}  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 

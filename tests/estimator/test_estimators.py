@@ -18,6 +18,7 @@ from tests.configs import run_config
 
 from tsadapt import DomainAdaptationClassifier, TSAClassifier, ValidatorScorer
 from tsadapt.estimator import ConstantFeaturesWarning, NoTargetWarning, SourceOnlyWarning
+from tsadapt.presets import PRESETS
 from tsadapt.runs.fit import train_run
 from tsadapt.runs.folder import RunFolder
 from tsadapt.selection.predictions import Predictions, softmax
@@ -46,18 +47,22 @@ def together(task):
     return np.concatenate([x_s, x_t]), np.concatenate([y, np.full(120, "masked")]), domain
 
 
+NOT_TO_THE_DIGIT = {
+    "check_sample_weight_equivalence_on_dense_data": "weights change how often rows are drawn, not each batch"
+}
 CHECKED = [
     TSAClassifier(**SMALL),
     TSAClassifier(**{**SMALL, "bottleneck": None}),
     DomainAdaptationClassifier("cdan+e", **SMALL),
+    DomainAdaptationClassifier(preset="strong", **SMALL),
 ]
 
 
 @pytest.mark.filterwarnings("ignore::tsadapt.estimator.NoTargetWarning")
 @pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API")
-@parametrize_with_checks(CHECKED)
+@parametrize_with_checks(CHECKED, expected_failed_checks=lambda estimator: NOT_TO_THE_DIGIT)
 def test_scikit_learns_own_checks(estimator, check):
-    """None is expected to fail; without a target they train a source-only classifier."""
+    """Without a target they train a source-only classifier."""
     check(estimator)
 
 
@@ -187,7 +192,7 @@ def test_pipelines_searches_and_validators_as_scorers(task):
         with pytest.raises(ValueError, match="by itself"):
             ValidatorScorer(name)
     with pytest.raises(ValueError, match="enable_metadata_routing"):
-        ValidatorScorer("im")(search.best_estimator_, x, labels)
+        ValidatorScorer("dev")(search.best_estimator_, x, labels)
     with pytest.raises(ValueError, match="needs rows of the source"):
         ValidatorScorer("dev")(search.best_estimator_, x)
 
@@ -228,6 +233,31 @@ def test_a_splitter_by_domain(task):
             params={"sample_domain": domain},
         )
     assert scores.shape == (1,)
+
+
+def test_a_preset_is_its_settings_and_parameters_take_precedence(task):
+    x_s, y, x_t = task
+
+    def probabilities(**parameters):
+        return DomainAdaptationClassifier(**parameters, **SMALL).fit(x_s, y, X_target=x_t).predict_proba(x_t)
+
+    strong = dict(PRESETS["strong"].settings)
+    terms = {name: strong.pop(name) for name in ("source_term", "target_terms") if name in strong}
+    assert np.array_equal(probabilities(preset="strong"), probabilities(**terms, term_settings=strong))
+    assert np.array_equal(probabilities(preset="strong", beta=0.2), probabilities(
+        **terms, term_settings={**strong, "beta": 0.2}
+    ))  # fmt: skip
+    assert not np.array_equal(probabilities(preset="strong", beta=0.2), probabilities(preset="strong"))
+    assert np.array_equal(probabilities(preset="strong", target_terms=()), probabilities(
+        **{**terms, "target_terms": ()}, term_settings={"label_smoothing": strong["label_smoothing"]}
+    ))  # fmt: skip
+    assert np.array_equal(probabilities(preset="paper"), small().fit(x_s, y, X_target=x_t).predict_proba(x_t))
+
+
+def test_an_unknown_preset_names_those_there_are(task):
+    x_s, y, x_t = task
+    with pytest.raises(ValueError, match=r"'stronk'.*strong"):
+        DomainAdaptationClassifier(preset="stronk").fit(x_s, y, X_target=x_t)
 
 
 def test_fallback_keeps_source_only_when_adaptation_collapses(task):
@@ -303,3 +333,32 @@ def test_constant_features_are_warned_of_once(task):
     ours = [str(one.message) for one in caught if one.category is ConstantFeaturesWarning]
     assert len(ours) == 1
     assert "the source has 1 of 6." in ours[0]
+
+
+def test_a_few_target_labels_are_trained_on():
+    """Labels that contradict the source are followed; −1 is no label, None is none where −1 is a class."""
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    X = 4 * np.eye(3)[y] + rng.normal(size=(90, 3))
+    names = np.array(["ant", "bee", "cow"])
+    X_target, turned = X + 0.3, (y + 1) % 3
+    few = np.where(np.arange(90) < 30, names[turned].astype(object), -1)
+    settings = {"steps": 150, "bottleneck": 8, "random_state": 0}
+    plain = DomainAdaptationClassifier(**settings).fit(X, names[y], X_target=X_target)
+    none = DomainAdaptationClassifier(**settings).fit(X, names[y], X_target=X_target, y_target=None)
+    np.testing.assert_array_equal(plain.decision_function(X), none.decision_function(X))
+    few_fit = DomainAdaptationClassifier(term_weight={"target-labels": 5.0}, **settings).fit(
+        X, names[y], X_target=X_target, y_target=few
+    )
+    assert plain.score(X_target, names[y]) > 0.9
+    assert few_fit.score(X_target, names[y]) < 0.5
+    assert few_fit.report_["target_labels_trained_on"] == 30
+    signs = np.where(y == 0, -1, 1)
+    signed = DomainAdaptationClassifier(**settings).fit(X, signs, X_target=X_target, y_target=[-1, None] * 45)
+    assert signed.report_["target_labels_trained_on"] == 45
+    with pytest.raises(ValueError, match="pass both"):
+        DomainAdaptationClassifier(**settings).fit(X, y, y_target=y)
+    with pytest.raises(ValueError, match="expected one label for each of 90"):
+        DomainAdaptationClassifier(**settings).fit(X, y, X_target=X_target, y_target=y[:5])
+    with pytest.raises(ValueError, match="Unknown class '7'"):
+        DomainAdaptationClassifier(**settings).fit(X, y, X_target=X_target, y_target=np.full(90, 7))

@@ -94,7 +94,9 @@ def test_each_class_loads_its_own():
     class Mine(TSAClassifier):
         pass
 
-    DomainAdaptationClassifier(random_state=0, **SHORT).fit(X, Y, X_target=X).save("plain")
+    plain = DomainAdaptationClassifier(preset="strong", random_state=0, **SHORT).fit(X, Y, X_target=X)
+    plain.save("plain")
+    assert DomainAdaptationClassifier.load("plain").get_params() == plain.get_params()
     with pytest.raises(ValueError, match="holds a DomainAdaptationClassifier, expected TSAClassifier"):
         TSAClassifier.load("plain")
     TSAClassifier(random_state=0, **SHORT).fit(X, Y, X_target=X).save("tsa")

@@ -35,7 +35,7 @@ def make_adaptation_pipeline(*steps: Any) -> AdaptationPipeline:
     array([0])
     """
     with config_context(enable_metadata_routing=True):
-        last = steps[-1].set_fit_request(X_target=True, sample_domain=True)
+        last = steps[-1].set_fit_request(X_target=True, y_target=True, sample_domain=True, sample_weight=True)
     return AdaptationPipeline(_name_estimators([*steps[:-1], last]), transform_input=["X_target"])
 
 

@@ -1,7 +1,7 @@
 """Estimators as files without pickle: tensors and one JSON text, so that reading one never runs code.
 
-A file is of the safetensors format: the weights of the network in float64, some features of the source for validators,
-and in its metadata everything else, as JSON.
+A file is of the safetensors format: the weights of the network in float64, outputs of some rows for validators, and in
+its metadata everything else, as JSON.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ from tsadapt.runs.model import TrainedModel
 __all__ = ["read_estimator", "write_estimator"]
 
 KEY, SEAL, FORMAT = "tsadapt", "sha256", 1
-NETWORK, SOURCE = "network.", "source_features"
-PLAIN = ("n_features_in_", "n_iter_", "report_", "_n_features_out")
+NETWORK, SOURCE, TARGET = "network.", "source_features", ("target_features", "target_logits")
+PLAIN = ("n_features_in_", "n_iter_", "report_", "_n_features_out", "target_given_")
 """Fitted attributes that JSON holds as they are."""
 
 
@@ -56,6 +56,9 @@ def write_estimator(estimator: BaseEstimator, path: Path) -> None:
         ) from error
     tensors = {f"{NETWORK}{name}": value.contiguous() for name, value in model.network.state_dict().items()}
     tensors[SOURCE] = torch.from_numpy(np.ascontiguousarray(estimator.source_features_))
+    if estimator.target_outputs_ is not None:
+        arrays = zip(TARGET, estimator.target_outputs_, strict=True)
+        tensors |= {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays}
     about = json.loads(text)
     write_atomically(path, packed(tensors, {KEY: json.dumps({**about, SEAL: _checksum(about, tensors)})}))
 
@@ -101,8 +104,10 @@ def _restored(
         raise ValueError(f"it has {len(names)} classes, but a network for {architecture.classes}")
     estimator.model_ = TrainedModel(network.eval(), names, architecture, rows_at_once=about["rows_at_once"])
     estimator.source_features_ = tensors[SOURCE].numpy()
+    known = all(name in tensors for name in TARGET)
+    estimator.target_outputs_ = tuple(tensors[name].numpy() for name in TARGET) if known else None
     for name in PLAIN:
-        setattr(estimator, name, about["fitted"][name])
+        setattr(estimator, name, about["fitted"].get(name))
     if about["columns"] is not None:
         estimator.feature_names_in_ = np.array(about["columns"], dtype=object)
     return estimator
@@ -142,7 +147,7 @@ def _told(name: str, value: Any) -> Any:
         return value.get_state(legacy=False)
     if name in ("class_prior", "term_settings", "term_weight") and value is not None and not isinstance(value, str):
         return dict(value)
-    return list(value) if name == "target_terms" else value
+    return list(value) if name == "target_terms" and value is not None else value
 
 
 def _given(name: str, value: Any) -> Any:
@@ -150,4 +155,4 @@ def _given(name: str, value: Any) -> Any:
         generator = np.random.RandomState()
         generator.set_state({**value, "state": {**value["state"], "key": np.array(value["state"]["key"], np.uint32)}})
         return generator
-    return tuple(value) if name == "target_terms" else value
+    return tuple(value) if name == "target_terms" and value is not None else value
