@@ -152,7 +152,7 @@ def test_without_an_estimate_the_softmax_is_said_to_be_none():
     )
     text = render(page_of(made(trusted=trusted, findings=(Finding("warning", "tiny", "few <rows>"),))))
     assert said not in text
-    for part in ("estimated accuracy", "85 to 93 %, without labels", "right with less than 50 %", "whisker",
+    for part in ("estimated accuracy", "85 to 93 %, without labels", "probability of being right below 50 %", "whisker",
                  "target, estimated", "few &lt;rows&gt;"):  # fmt: skip
         assert part in text, part
 
@@ -194,3 +194,13 @@ def test_how_to_run_it_again_is_complete(several):
     assert found.config == (several[2] / "config.toml").read_text(encoding="utf-8")
     assert "tsadapt fit --config config.toml" in text
     assert "torch 2." in text
+
+
+def test_what_is_odd_about_classes_and_what_the_estimate_is_worth_stand_on_the_first_screen():
+    odd, worth = "82% of the target seem to be <ant>.", "Such estimates were 4 points off on average."
+    trusted = Trusted(estimate=Interval(0.9, 0.8, 0.95), notes=(odd,), worth=worth)
+    text = render(page_of(made(trusted=trusted)))
+    first = text.partition("</section>")[0]
+    assert "82% of the target seem to be &lt;ant&gt;." in first
+    assert worth in first
+    assert text.count("seem to be") == 1

@@ -1,5 +1,7 @@
 """What lists and pages say of terms is read from their classes."""
 
+import pytest
+
 from tsadapt.cli import main
 from tsadapt.objectives.base import METHODS, SOURCE_TERMS, TARGET_TERMS, Method, TargetTerm
 from tsadapt.report.terms import GROUPS, facts
@@ -31,6 +33,17 @@ def test_facts_of_target_terms_and_methods():
     assert methods["mcd"].composes == "yes, for each head"
     assert methods["adabn"].needs == "target, batch normalisation"
     assert methods["source-only"].needs == ""
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_term_says_where_it_is_from_and_when_it_helps(group):
+    for found in facts(group):
+        assert len(found.practice.split()) > 30, found.name
+        assert "assume" in found.practice, found.name
+        assert found.cost, found.name
+        if found.name not in ("ce", "source-only"):  # the baselines are nobody's
+            assert found.paper, found.name
+            assert found.year, found.name
 
 
 class Curved(Method):

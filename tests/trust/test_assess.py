@@ -7,7 +7,7 @@ import pytest
 from tests.selection.pools import candidate, targets
 
 from tsadapt.selection import Predictions
-from tsadapt.trust import assess, explain_doubtful
+from tsadapt.trust import assess, em_shares, explain_doubtful
 
 CLASSES = ("ant", "bee", "cow", "dog")
 TRUTH = np.arange(200) % 4
@@ -95,3 +95,37 @@ def test_doubtful_is_explained_in_numbers():
     assert "below 50%" in text
     assert explain_doubtful(trust, 0.0).endswith("No row is.")
     assert explain_doubtful(trust, 1.1).endswith("are wrong.")
+
+
+def domain_in_one_class(seed=0, n=300):
+    """Source-only that puts a domain which looks different into one class; half of the rows are right."""
+    rng = np.random.default_rng(seed)
+    y_s, y_t = np.arange(400) % 4, np.arange(n) % 4
+    f_s, f_v, f_t = (5 * np.eye(4)[y] + rng.normal(size=(len(y), 4)) for y in (y_s, y_s[:100], y_t))
+    f_t = f_t + 4.5 * np.eye(4)[0]
+    return Predictions(f_s, f_v, f_v, y_s[:100], f_t, f_t), y_t
+
+
+def test_shares_do_not_follow_a_source_only_that_puts_all_into_one_class():
+    poor, truth = domain_in_one_class()
+    assert em_shares(poor.logits_v, poor.labels_v, poor.logits_t)[0] > 0.5  # what EM believes
+    good = [
+        replace(poor, logits_t=6 * np.eye(4)[truth] + np.random.default_rng(s).normal(size=(300, 4))) for s in (1, 2)
+    ]
+    trust = assess([poor, *good], 1, CLASSES, reference=0)
+    assert all(abs(share.value - 0.25) < 0.02 for share in trust.class_shares.values())
+    assert not any("seem" in note for note in trust.notes)
+
+
+def test_shares_follow_a_good_source_only_where_the_chosen_one_evened_them_out():
+    """82 % of one class, and a network that was told that classes are even."""
+    rng = np.random.default_rng(0)
+    y_s, y_t = np.arange(400) % 4, np.repeat(np.arange(4), [246, 18, 18, 18])
+    f_s, f_v, f_t = (5 * np.eye(4)[y] + rng.normal(size=(len(y), 4)) for y in (y_s, y_s[:100], y_t))
+    good = Predictions(f_s, f_v, f_v, y_s[:100], f_t, f_t)
+    even = replace(good, logits_t=6 * np.eye(4)[np.arange(300) % 4])
+    trust = assess([good, even, even], 1, CLASSES, reference=0)
+    assert trust.class_shares["ant"].value == pytest.approx(0.82, abs=0.05)
+    assert all(share.low <= share.value <= share.high for share in trust.class_shares.values())
+    assert trust.class_shares["ant"].low < 0.5  # the members do not agree, and the interval says so
+    assert any("of the target seem to be ant" in note for note in trust.notes)

@@ -21,7 +21,7 @@ from tsadapt.adapt.portfolio import PORTFOLIO, REFERENCE, members
 from tsadapt.config import RunConfig
 from tsadapt.data.doctor import Finding, examine, quick_findings
 from tsadapt.data.in_memory import as_dataset, dataset_name
-from tsadapt.data.target_labels import read_target_labels
+from tsadapt.data.target_labels import labels_in_memory, name_in_memory, read_target_labels
 from tsadapt.data.types import Dataset, Domain
 from tsadapt.errors import UserError, counted, printable
 from tsadapt.files import csv_cells, write_atomically, write_json
@@ -30,16 +30,17 @@ from tsadapt.objectives.objective import with_settings
 from tsadapt.progress import StepProgress
 from tsadapt.report.collect import collect
 from tsadapt.report.html import write_page
-from tsadapt.report.page import Trusted, wilson
+from tsadapt.report.page import Trusted
 from tsadapt.runs.fit import train_run, versions
 from tsadapt.runs.model import Predicted, TrainedModel, load
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import Choice, choose
 from tsadapt.sweep.choice import Candidate, read_candidates, reference_among, write_choice
 from tsadapt.sweep.plan import Planned
-from tsadapt.training.setup import make_task, make_trainer, one_spelling
+from tsadapt.training.setup import make_task, make_trainer, one_spelling, reading_config, source_roles, target_roles
 from tsadapt.training.trainer import Trainer
-from tsadapt.trust import Trust, assess, explain_doubtful, label_shares
+from tsadapt.trust import WORTH, Trust, assess, explain_doubtful, label_shares
+from tsadapt.trust.interval import wilson
 from tsadapt.trust.rows import DOUBTFUL
 
 __all__ = ["Adapted", "adapt"]
@@ -76,6 +77,15 @@ class _Job:
     folder: ResultFolder
     quiet: bool
     tell: Tell
+    known: np.ndarray | None = None
+    """Labels of the target's rows (N,), −1 for none."""
+    learned: np.ndarray | None = None
+    """The same if they are trained on."""
+
+    @property
+    def truth(self) -> np.ndarray | None:
+        """The labels to measure with: those that are not trained on."""
+        return self.known if self.learned is None else None
 
     def planned(self, name: str) -> Planned:
         """A candidate's run."""
@@ -83,7 +93,9 @@ class _Job:
 
     def train(self, config: RunConfig, out: Path, watch: Callable[[Trainer], None] | None = None) -> None:
         """Train a run to its end, or find it done."""
-        train_run(config, out, quiet=True, watch=watch, data=self.data, encoder=self.encoder)
+        train_run(
+            config, out, quiet=True, watch=watch, data=self.data, encoder=self.encoder, target_labels=self.learned
+        )
 
 
 def adapt(
@@ -92,7 +104,8 @@ def adapt(
     *,
     out: str | Path = "result",
     portfolio: Sequence[str] = PORTFOLIO,
-    target_labels: str | Path | None = None,
+    target_labels: Any = None,
+    use_target_labels: bool = False,
     backbone: str | nn.Module | None = None,
     quiet: bool = True,
     command: str = "",
@@ -101,8 +114,9 @@ def adapt(
     """Adapt to an unlabelled target and say how good the result is: everything into the folder `out`.
 
     `source` and `target` are what `fit` takes, and `settings` are its settings; they hold for every candidate of the
-    `portfolio`. An objective among them (method="dann", tsa=True, …) is one more candidate. `target_labels` names a few
-    labelled target rows, which only measure. `command` is what the page says to run again.
+    `portfolio`. An objective among them (method="dann", tsa=True, …) is one more candidate. `target_labels` are a few
+    labelled target rows, a file or one label for each row (−1 for none): they measure, or with `use_target_labels`
+    every candidate trains on them, and they measure nothing. `command` is what the page says to run again.
     """
 
     def tell(text: str) -> None:
@@ -111,14 +125,11 @@ def adapt(
 
     began = time.monotonic()
     job = _job(source, target, ResultFolder(Path(out)), portfolio, backbone, quiet, tell, settings)
+    job = _with_target_labels(job, target_labels, use_target_labels)
     _check_folder(job)
     with job.folder.sweep.lock():
         tell("checking the data …")
         findings = _examined(job)
-        truth = None
-        classes = job.data[0].train.classes or ()
-        if target_labels is not None:
-            truth = read_target_labels(target_labels, job.data[1].train, classes)
         failed = _train(job)
         done = [name for name in job.configs if name not in failed]
         runs = [job.planned(name).out for name in done]
@@ -132,13 +143,14 @@ def adapt(
         tell("estimating …")
         trust = _trusted(job, candidates, choice, twin)
         model = load(chosen.run, quiet=True, backbone=backbone if is_own_backbone(backbone) else None)
+        model = replace(model, temperature=trust.temperature)
         predicted = model.outputs(job.data[1].train)
-        summary = _summary(job, candidates, choice, names, trust, predicted, truth, findings, failed, command)
+        summary = _summary(job, candidates, choice, names, trust, predicted, findings, failed, command)
         summary["seconds"] = round(time.monotonic() - began, 1)
         model.save(job.folder.model)
         write_atomically(job.folder.predictions, _csv(job.data[1].train, predicted, model.classes, trust))
         tell("writing the page …")
-        _write_page(job, chosen, trust, truth, findings, command)
+        _write_page(job, chosen, trust, findings, command)
         write_json(job.folder.summary, summary)
     return Adapted(job.folder, summary, model)
 
@@ -163,8 +175,9 @@ def _job(
     if settings.get("target_share", 1.0) != 1.0:
         raise UserError("target_share is for experiments: adapt trains on all target rows, and predicts all of them.")
     encoder = backbone if isinstance(backbone, nn.Module) else None
-    labelled = as_dataset(source, name="the source")
-    data = labelled, as_dataset(target, labelled.train.columns, name="the target")
+    read = reading_config(settings)
+    labelled = as_dataset(source, name="the source", roles=source_roles(read))
+    data = labelled, as_dataset(target, labelled.train.columns, name="the target", roles=target_roles(read))
     base = RunConfig(
         dataset_name(data[0]), dataset_name(data[1], with_labels=False),
         backbone=in_memory(backbone) if isinstance(backbone, nn.Module) else backbone,
@@ -180,6 +193,25 @@ def _job(
     if not next(iter(configs.values())).holdout:
         raise UserError("adapt needs held-out source rows to choose and to estimate with: leave out --holdout 0.")
     return _Job(data, encoder, backbone, configs, folder, quiet, tell)
+
+
+def _with_target_labels(job: _Job, given: Any, use: bool) -> _Job:
+    """The job with what is known of the target's labels; with `use`, every candidate trains on them."""
+    if use and given is None:
+        raise UserError("--use-target-labels needs them: add --target-labels FILE, a CSV with lines name,label.")
+    if given is None:
+        return job
+    classes, target = job.data[0].train.classes or (), job.data[1].train
+    path = given if isinstance(given, str | Path) else None
+    known = labels_in_memory(given, len(target), classes) if path is None else read_target_labels(path, target, classes)
+    if not use:
+        return replace(job, known=known)
+    name = name_in_memory(known) if path is None else str(path)
+    configs = {
+        one: one_spelling(with_settings(config, target_labels=name, use_target_labels=True))
+        for one, config in job.configs.items()
+    }
+    return replace(job, configs=configs, known=known, learned=known)
 
 
 def _check_folder(job: _Job) -> None:
@@ -248,7 +280,7 @@ def _foreseen(job: _Job, left: Sequence[str]) -> tuple[dict[str, int], float, di
     longest = 0.0
     for name in left:
         try:
-            task = make_task(job.configs[name], str, job.quiet, job.data, job.encoder)
+            task = make_task(job.configs[name], str, job.quiet, job.data, job.encoder, target_labels=job.learned)
             trainer = make_trainer(task)
         except UserError as error:
             if name == REFERENCE:
@@ -300,7 +332,7 @@ def _trusted(job: _Job, candidates: Sequence[Candidate], choice: Choice, twin: P
 
 def _summary(
     job: _Job, candidates: Sequence[Candidate], choice: Choice, names: Mapping[Path, str], trust: Trust,
-    predicted: Predicted, truth: np.ndarray | None, findings: Sequence[Finding], failed: Mapping[str, str],
+    predicted: Predicted, findings: Sequence[Finding], failed: Mapping[str, str],
     command: str,
 ) -> dict[str, Any]:  # fmt: skip
     """What programs read."""
@@ -325,11 +357,14 @@ def _summary(
         "failed": dict(failed),
         "estimated_accuracy": vars(trust.estimate),
         "estimates_by_others": trust.parts,
+        "temperature": trust.temperature,
         "class_shares": {name: vars(share) for name, share in trust.class_shares.items()},
         "source_shares": trust.source_shares,
         "predicted_shares": dict(zip(classes, guess.tolist(), strict=True)),
         "doubtful": {"rows": int(trust.doubtful.sum()), "threshold": DOUBTFUL, "meaning": explain_doubtful(trust)},
-        "measured_accuracy": None if truth is None else _measured(predicted, truth),
+        "measured_accuracy": None if job.truth is None else _measured(predicted, job.truth),
+        "target_labels": None if job.known is None
+        else {"rows": int((job.known >= 0).sum()), "used_in_training": job.learned is not None},
         "notes": [*trust.notes],
         "findings": [{"level": one.level, "text": one.text} for one in findings],
         "versions": versions(),
@@ -352,7 +387,10 @@ def _csv(target: Domain, predicted: Predicted, classes: tuple[str, ...], trust: 
     text = io.StringIO()
     out = csv.writer(text, lineterminator="\n")
     images = target.kind == "file"
-    out.writerow(["file" if images else "row", "class", "probability", "doubtful", "second class"] + ["error"] * images)
+    out.writerow(
+        [target.id_column or ("file" if images else "row"), "class", "probability", "doubtful", "second class"]
+        + ["error"] * images
+    )
     place = {row: i for i, row in enumerate(predicted.rows)}
     for row in range(len(target)):
         name = target.row_name(row)
@@ -366,16 +404,21 @@ def _csv(target: Domain, predicted: Predicted, classes: tuple[str, ...], trust: 
     return text.getvalue()
 
 
-def _write_page(
-    job: _Job, chosen: Candidate, trust: Trust, truth: np.ndarray | None, findings: tuple[Finding, ...], command: str
-) -> None:
+def _write_page(job: _Job, chosen: Candidate, trust: Trust, findings: tuple[Finding, ...], command: str) -> None:
     """The page of the chosen run beside the other candidates."""
     source, target = job.data
-    if truth is not None:  # labels of some rows: what the page measures
-        labelled = replace(target.train, y=_tensor(truth), classes=source.train.classes)
+    if job.truth is not None:  # labels of some rows: what the page measures
+        labelled = replace(target.train, y=_tensor(job.truth), classes=source.train.classes)
         target = replace(target, train=labelled)
     trusted = Trusted(
-        trust.estimate, trust.probability, trust.doubtful, DOUBTFUL, trust.second, trust.class_shares, trust.notes
+        trust.estimate,
+        trust.probability,
+        trust.doubtful,
+        DOUBTFUL,
+        trust.second,
+        trust.class_shares,
+        trust.notes,
+        WORTH,
     )
     page = collect(
         [job.folder.path], tell=str, trusted={chosen.run: trusted}, data=(source, target), findings=findings,

@@ -27,7 +27,7 @@ from tsadapt.report.figures import as_pixels, pyplot, write_figure
 from tsadapt.runs.folder import RunFolder
 from tsadapt.runs.kept_memory import load_memory
 from tsadapt.runs.model import TrainedModel, load
-from tsadapt.training.setup import Task, make_task
+from tsadapt.training.setup import Task, make_task, source_roles, target_roles
 
 __all__ = [
     "AugmentedRun",
@@ -53,7 +53,8 @@ def neighbours_of_run(run: "Path | AugmentedRun", beside: Path, strength: float 
     run = run if isinstance(run, AugmentedRun) else augmented_run(run)
     config, task, f_s, f_t, augmenter = run.config, run.task, run.f_s, run.f_t, run.augmenter
     source, target = run.source, run.target
-    pictures = [_Pictures(open_dataset(n).train, d) for n, d in ((config.source, source), (config.target, target))]
+    places = ((config.source, source_roles(config), source), (config.target, target_roles(config), target))
+    pictures = [_Pictures(open_dataset(name, roles=roles).train, domain) for name, roles, domain in places]
     strength = run_settings(config)["lambda0"] if strength is None else strength
     assert source.y is not None
     rows, labels = rows_of_each_class(source.y, len(task.classes), OF_CLASS, config.seed)

@@ -16,7 +16,7 @@ from tsadapt.data.doctor import Finding, examine, quick_findings
 from tsadapt.data.images import Images
 from tsadapt.data.types import Dataset, match_labels
 from tsadapt.data.types import Domain as DataDomain
-from tsadapt.errors import UserError
+from tsadapt.errors import UserError, counted
 from tsadapt.report.comparison import MOST_SECTIONS, compared
 from tsadapt.report.maps import Maps
 from tsadapt.report.page import (
@@ -27,7 +27,6 @@ from tsadapt.report.page import (
     RunPage,
     Side,
     Trusted,
-    wilson,
 )
 from tsadapt.report.trained_rows import TrainedRows, source_rows, target_rows
 from tsadapt.runs.folder import RunFolder, SweepFolder
@@ -35,6 +34,7 @@ from tsadapt.runs.model import Which
 from tsadapt.runs.records import read_records
 from tsadapt.selection.predictions import Predictions
 from tsadapt.sweep.choice import unfolded
+from tsadapt.trust.interval import wilson
 
 __all__ = ["collect", "collect_run"]
 
@@ -143,9 +143,15 @@ def collect_run(
     predictions = Predictions.read(path)
     classes = tuple(manifest["classes"])
     source, target, notes = _found_again(run, len(predictions.logits_t), data)
-    truth = _truth(target.domain, classes) if target is not None else None
+    truth = _truth(target.domain, classes) if target is not None and not config.use_target_labels else None
     rows = _rows(predictions, target, truth, trusted)
     measured = _measured_here(rows, classes, trusted) if truth is not None else _measured_there(run, step, classes)
+    if config.use_target_labels:
+        few = metrics["last"]["target_labels"]["rows"]
+        notes.append(
+            f"Trained on the labels of {counted(few, 'target row')} (--use-target-labels): this is no unsupervised"
+            " result, and these rows measure nothing."
+        )
     if measured is None and trusted is None:
         notes.append("No target labels were found, so nothing is measured on this page.")
     if last and "selected" in metrics and metrics["selected"]["step"] != step:
@@ -168,8 +174,10 @@ def collect_run(
         step=step,
         steps=config.steps or step,
         classes=classes,
-        source=Side(config.source, manifest["data"]["source"]["rows"], _source_shares(inside, scored, classes)),
-        target=Side(config.target, len(rows), np.bincount(rows.guess, minlength=len(classes)) / max(len(rows), 1)),
+        source=Side(_short(config.source), manifest["data"]["source"]["rows"], _source_shares(inside, scored, classes)),
+        target=Side(
+            _short(config.target), len(rows), np.bincount(rows.guess, minlength=len(classes)) / max(len(rows), 1)
+        ),
         rows=rows,
         kind="row" if target is None or target.pictures is None else "image",
         source_rows=None if source is None else _given(source, classes),
@@ -181,7 +189,7 @@ def collect_run(
         planes=(maps or Maps()).of(run, step, predictions, source, target, before),
         curves=_curves(read_records(run.records_file), len(classes)),
         findings=_findings(source, target) if findings is None else findings,
-        notes=(*notes, *(trusted.notes if trusted is not None else ())),
+        notes=tuple(notes),
         command=_again(run, config),
         versions=dict(manifest.get("versions", {})),
         config=to_toml(config),
@@ -278,6 +286,16 @@ def _source_shares(domain: DataDomain | None, scored: dict[str, Any], classes: t
         return None
     shares: np.ndarray = counts / max(counts.sum(), 1)
     return shares
+
+
+def _short(name: str) -> str:
+    """A dataset's name for headings: of an absolute path the last two parts; the page's config has all of it.
+
+    >>> _short("/home/ada/photos/labelled"), _short("digits:uci")
+    ('photos/labelled', 'digits:uci')
+    """
+    path = Path(name)
+    return "/".join(path.parts[-2:]) if path.is_absolute() and len(path.parts) > 2 else name
 
 
 def _measured_here(rows: Rows, classes: tuple[str, ...], trusted: Trusted | None) -> Measured:

@@ -3,7 +3,6 @@
 Shapes: N target rows, C classes, P points of a map. Shares and probabilities are from 0 to 1.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,25 +24,7 @@ __all__ = [
     "RunPage",
     "Side",
     "Trusted",
-    "wilson",
 ]
-
-
-def wilson(right: int, rows: int) -> Interval:
-    """The share of right rows with Wilson's interval of 95 %.
-
-    p̃ ± z √(p(1−p)/n + z²/4n²) / (1 + z²/n) with p̃ = (p + z²/2n) / (1 + z²/n) and z = 1.96
-
-    >>> found = wilson(9, 10)
-    >>> round(found.low, 3), round(found.high, 3)
-    (0.596, 0.982)
-    """
-    if not rows:
-        return Interval(math.nan, 0.0, 1.0)
-    p, z = right / rows, 1.959964
-    scale = 1 + z * z / rows
-    middle, half = (p + z * z / (2 * rows)) / scale, z * math.sqrt(p * (1 - p) / rows + (z / (2 * rows)) ** 2) / scale
-    return Interval(p, max(middle - half, 0.0), min(middle + half, 1.0))
 
 
 @dataclass(frozen=True)
@@ -51,7 +32,8 @@ class Trusted:
     """What can be said of the predictions beyond their softmax, without target labels.
 
     `right` (N,) is the probability that each prediction is right, `doubtful` (N,) marks those below `threshold`,
-    `second` (N,) is the class that comes next. `shares` are the class shares of the target by class.
+    `second` (N,) is the class that comes next. `shares` are the class shares of the target by class,
+    `notes` say what is odd about them, and `worth` is a sentence on how good such estimates are.
     """
 
     estimate: Interval | None = None
@@ -61,6 +43,7 @@ class Trusted:
     second: np.ndarray | None = None
     shares: dict[str, Interval] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    worth: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,17 +27,24 @@ LIGHT = 0.2
 """The mean weight below which it is one, too: the rows of the source look nothing like the target."""
 
 
-def print_choice(candidates: Sequence[Candidate], choice: Choice, console: Console | None = None) -> None:
-    """Print the candidates from best to worst, those excluded, and the oracle's view if there is one."""
+def print_choice(
+    candidates: Sequence[Candidate], choice: Choice, console: Console | None = None, folders: bool = False
+) -> None:
+    """Print the candidates from best to worst, those excluded, and the oracle's view if there is one.
+
+    With `folders`, each stands beside its run's folder, as the user typed it.
+    """
     if console is None:
         console = Console()
-        console = console if console.is_terminal else Console(width=160)  # in a pipe there is room
+        room = 160 + max(len(str(c.run)) for c in candidates)
+        console = console if console.is_terminal else Console(width=room)  # in a pipe, no path is broken
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
     accuracies = oracle_accuracies(candidates)
     names = candidate_names(candidates)
-    console.print(_candidates(names, choice, accuracies))
+    typed = [printable(c.run) for c in candidates] if folders else None
+    console.print(_candidates(names, choice, accuracies, typed))
     for i, why in choice.out.items():
-        say(f"excluded: {names[i]}: {why}")
+        say(f"excluded: {names[i] if typed is None else f'{names[i]} ({typed[i]})'}: {why}")
     if accuracies is not None:
         console.print(_validators(choice, accuracies))
     rests_on = choice.weighting[choice.chosen]
@@ -82,11 +89,13 @@ def _shown(value: object) -> str:
     return " + ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
-def _candidates(names: list[str], choice: Choice, accuracies: np.ndarray | None) -> Table:
+def _candidates(names: list[str], choice: Choice, accuracies: np.ndarray | None, folders: list[str] | None) -> Table:
     shown = [*VOTERS] if choice.by == CONSENSUS else [choice.by]
     shown = [name for name in shown if not np.isnan(choice.scores[name]).all()]
     table = Table(title=f"{counted(len(names), 'candidate')} by {choice.by}")
     table.add_column("candidate", overflow="fold")
+    if folders is not None:
+        table.add_column("run", overflow="fold")
     last = "mean rank" if choice.by == CONSENSUS else "rank"
     for name in (*shown, last, *([] if accuracies is None else ["oracle accuracy"])):
         table.add_column(name, justify="right", overflow="fold")
@@ -96,7 +105,8 @@ def _candidates(names: list[str], choice: Choice, accuracies: np.ndarray | None)
     for i in order[:MOST_ROWS]:
         cells = [f"{choice.scores[name][i]:.4g}" for name in shown] + [f"{mean[i]:.3g}"]
         cells += [] if accuracies is None else [f"{accuracies[i]:.1%}"]
-        table.add_row(escape(names[i]), *cells, style="bold" if i == choice.chosen else None)
+        place = [] if folders is None else [escape(folders[i])]
+        table.add_row(escape(names[i]), *place, *cells, style="bold" if i == choice.chosen else None)
     if len(order) > MOST_ROWS:
         table.caption = f"and {len(order) - MOST_ROWS} more, in the file of scores"
     return table

@@ -19,6 +19,7 @@ from tsadapt.errors import UserError
 from tsadapt.models.features import cached, readable
 from tsadapt.models.networks import NETWORKS
 from tsadapt.runs.folder import RunFolder, read_json
+from tsadapt.training.setup import source_roles, target_roles
 
 __all__ = ["TrainedRows", "source_rows", "target_rows"]
 
@@ -61,7 +62,7 @@ class TrainedRows:
             return None
         described = read_json(self.run.model.description, ("images",))["images"]
         known = weights["weights"] if isinstance(weights, dict) else str(weights)
-        features = cached(images, known, Framing(**described["framing"]))
+        features = cached(images, known, Framing(**described["framing"]), described.get("precision", "fp32"))
         if features is None:
             return None
         place = {row: i for i, row in enumerate(features.rows)}
@@ -77,7 +78,7 @@ def target_rows(run: RunFolder, rows: int, dataset: Dataset | None = None) -> Tr
         share = config.target_share
         return domain if share >= 1 else draw_share(domain, share, config.seed, by_class)
 
-    opened = dataset or open_dataset(config.target, _columns(run))
+    opened = dataset or open_dataset(config.target, _columns(run), target_roles(config))
     return _trained(run, "target", opened.train, draw, rows)
 
 
@@ -89,7 +90,9 @@ def source_rows(run: RunFolder, rows: int | None = None, dataset: Dataset | None
         return hold_out(domain, config.holdout, config.seed)[0] if config.holdout else domain
 
     rows = run.manifest["data"]["source"]["rows"] if rows is None else rows
-    return _trained(run, "source", (dataset or open_dataset(config.source)).train, draw, rows)
+    return _trained(
+        run, "source", (dataset or open_dataset(config.source, roles=source_roles(config))).train, draw, rows
+    )
 
 
 def _columns(run: RunFolder) -> tuple[str, ...] | None:

@@ -18,8 +18,7 @@ def verdict(run: RunPage) -> tuple[str, str]:
     estimate = run.trusted.estimate if run.trusted is not None else None
     if estimate is not None:
         first = (
-            f"An estimated {percent(estimate.value, 0)} of the {counted(n, kind)} are right"
-            f" (between {interval(estimate, 0)})."
+            f"An estimated {percent(estimate.value, 0)} of the {counted(n, kind)} are right ({interval(estimate, 0)})."
         )
     elif run.measured is not None:
         m = run.measured

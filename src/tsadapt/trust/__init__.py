@@ -8,13 +8,14 @@ from tsadapt.trust.accuracy import (
     difference_of_confidences,
     entropy_score,
 )
-from tsadapt.trust.assess import Trust, assess, explain_doubtful
+from tsadapt.trust.assess import WORTH, Trust, assess, explain_doubtful
 from tsadapt.trust.calibration import bias_corrected_temperature, calibration_error, fit_temperature
 from tsadapt.trust.interval import Interval, interval_of
 from tsadapt.trust.rows import doubtful_rows, neighbour_support, probability_right, second_classes, support
 from tsadapt.trust.shares import bbse_shares, em_shares, label_shares, share_intervals, share_notes
 
 __all__ = [
+    "WORTH",
     "Interval",
     "Trust",
     "agreement",

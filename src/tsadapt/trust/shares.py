@@ -130,7 +130,11 @@ def share_notes(shares: Sequence[Interval], source: np.ndarray, classes: Sequenc
     85% of the target seem to be cat, and 33% of the source.
     """
     little = min(ABSENT, 0.1 / len(classes))
-    missing = [n for n, share, s in zip(classes, shares, source, strict=True) if s > 0 and share.value < little]
+    missing = [
+        name
+        for name, share, s in zip(classes, shares, source, strict=True)
+        if s > 0 and share.value < little and share.high < 0.5 / len(classes)
+    ]
     notes = [f"The target seems to have hardly any rows of {few(missing)}."] if missing else []
     most = int(np.argmax([share.value for share in shares]))
     value, before = shares[most].value, float(source[most])
