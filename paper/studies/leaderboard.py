@@ -2,12 +2,8 @@
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from scipy.stats import rankdata
 
 from paper.analyses.section import Section, configs_of_rows, measured_before, with_hashes
 from paper.analyses.step_cost import step_costs
@@ -16,6 +12,8 @@ from paper.protocols import Protocol
 from paper.published import Published
 from paper.results_file import Results, parts
 from paper.rows import MI, TSA, Row
+from tsadapt.benchmark.standings import Standing, bootstrap
+from tsadapt.benchmark.standings import standings as of_scores
 from tsadapt.objectives.base import METHODS, TARGET_TERMS
 from tsadapt.report.figures import pyplot, write_figure
 
@@ -24,21 +22,28 @@ __all__ = ["BASELINE", "LEADERBOARD", "describe_standing", "draw_standing", "fin
 BASES = ("dann", "cdan+e", "bsp", "jada")
 """The paper's base methods beside source-only; they have a row with mutual information alone as well."""
 
+SHARP = ("dann", "cdan+e")
+"""Methods that have a row with sharpness-aware steps as well."""
+
 BASELINE = "adabn"
-MARKS = {"plain": ("o", "#616161"), "+MI": ("s", "#1565c0"), "+TSA": ("^", "#e65100")}
+MARKS = {"plain": ("o", "#616161"), "+MI": ("s", "#1565c0"), "+TSA": ("^", "#e65100"), "+SDAT": ("D", "#2e7d32")}
 """How the picture marks a row."""
+
+VARIANTS = (" +mi", " +tsa", " +sdat")
+"""What may stand behind the name of a method or term."""
 
 BEST, SEEDS = 8, (1, 2)
 """How many of the best have further seeds, beside the paper's bases, and which."""
 
 
 def _rows() -> list[Row]:
-    """Baselines, then the paper's bases, then every other target term and method: each plain and with TSA."""
+    """Baselines, the paper's bases, every other target term and method, each plain and with TSA; then with SDAT."""
     rows = [
         Row("source-only", {}),
         Row(BASELINE, {"method": BASELINE}),
         Row("mi", MI),
         Row("tsa", TSA),
+        Row("preset strong", {"preset": "strong"}),
     ]
     for name in BASES:
         rows += [
@@ -52,44 +57,20 @@ def _rows() -> list[Row]:
         rows.append(Row(name, {"method": name}))
         if METHODS[name].linear:
             rows.append(Row(f"{name} +tsa", {"method": name, **TSA}))
-    return rows
+    return [*rows, *(Row(f"{name} +sdat", {"method": name, "sdat": True}) for name in SHARP)]
 
 
 LEADERBOARD = _rows()
 """In the order in which they run, task by task, so that the first ones are complete first."""
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Where a row stands: its rank among the complete rows, averaged over the tasks, and its accuracies by task."""
-
-    title: str
-    rank: float
-    accuracies: tuple[float, ...]
-    seeds: int
-
-    @property
-    def mean(self) -> float:
-        """Over the tasks."""
-        return statistics.mean(self.accuracies)
-
-
 def standings(results: Results, columns: list[str]) -> list[Standing]:
     """All rows that have every task, the best first; accuracies are means over the seeds."""
-    by_row: dict[str, dict[str, list[float]]] = {}
+    by_row: dict[str, dict[str, dict[int, float]]] = {}
     for key, run in results.items():
-        title, column, _ = parts(key)
-        by_row.setdefault(title, {}).setdefault(column, []).append(run["accuracy"])
-    whole = {title: tasks for title, tasks in by_row.items() if set(columns) <= set(tasks)}
-    if not whole:
-        return []
-    table = np.array([[statistics.mean(tasks[column]) for column in columns] for tasks in whole.values()])
-    ranks = np.column_stack([rankdata(-values) for values in table.T]).mean(axis=1)
-    found = [
-        Standing(title, float(rank), tuple(map(float, values)), min(len(tasks[c]) for c in columns))
-        for (title, tasks), rank, values in zip(whole.items(), ranks, table, strict=True)
-    ]
-    return sorted(found, key=lambda one: (one.rank, one.title))
+        title, column, seed = parts(key)
+        by_row.setdefault(title, {}).setdefault(column, {})[seed] = run["accuracy"]
+    return of_scores(by_row, columns)
 
 
 def finalists(protocol: Protocol, rows: list[Row], results: Results) -> list[Job]:
@@ -102,18 +83,6 @@ def finalists(protocol: Protocol, rows: list[Row], results: Results) -> list[Job
     titles = {one.title for one in standing[:BEST]} | {"source-only", BASELINE, "mi", "tsa"}
     titles |= {f"{name}{what}" for name in BASES for what in ("", " +mi", " +tsa")}
     return make_jobs(protocol, [row for row in rows if row.title in titles], columns, SEEDS)
-
-
-def bootstrap(differences: list[float], draws: int = 10_000, seed: int = 0) -> tuple[float, float, float]:
-    """The mean of differences by task, and its 95 % interval over tasks drawn with replacement.
-
-    >>> bootstrap([1.0, 1.0, 1.0])
-    (1.0, 1.0, 1.0)
-    """
-    values = np.asarray(differences)
-    drawn = np.random.default_rng(seed).choice(values, (draws, len(values))).mean(axis=1)
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return float(values.mean()), float(low), float(high)
 
 
 def step_ratios(
@@ -192,7 +161,7 @@ def _gain_table(by_title: Mapping[str, Standing]) -> str:
     lines = []
     for title, one in by_title.items():
         tsa = by_title.get("tsa" if title in ("source-only", "mi") else f"{title} +tsa")
-        if tsa is None or title.endswith((" +mi", " +tsa")) or title == "mi":
+        if tsa is None or title.endswith(VARIANTS) or title == "mi":
             continue
         mi = by_title.get("mi" if title == "source-only" else f"{title} +mi")
         over_mi = "–" if mi is None else _gain(tsa, mi)
@@ -224,7 +193,7 @@ def _gain(one: Standing, base: Standing) -> str:
 
 
 def draw_standing(results: Results, rows: list[Row], path: Path) -> None:
-    """The gain of every row over AdaBN, a panel for each dataset: plain, with MI and with TSA on one line."""
+    """The gain of every row over AdaBN, a panel for each dataset: plain, with MI, TSA and SDAT on one line."""
     columns = _columns(results)
     by_title = {one.title: one for one in standings(results, columns)}
     groups = {**_groups(columns), "all tasks": [*range(len(columns))]}
@@ -236,7 +205,7 @@ def draw_standing(results: Results, rows: list[Row], path: Path) -> None:
     base = by_title.get(BASELINE)
     for axis, (group, tasks) in zip(axes.flat, groups.items(), strict=True):
         for title, one in by_title.items():
-            what = "+TSA" if title == "tsa" or title.endswith(" +tsa") else "+MI" if _is_mi(title) else "plain"
+            what = _variant(title)
             value = statistics.mean(one.accuracies[i] - (base.accuracies[i] if base else 0) for i in tasks)
             marker, colour = MARKS[what]
             axis.plot(value, names.index(_family(title)), marker, color=colour, markersize=6, alpha=0.85)
@@ -247,14 +216,22 @@ def draw_standing(results: Results, rows: list[Row], path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     for what, (marker, colour) in MARKS.items():
         axes[0][0].plot([], [], marker, color=colour, label=what)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(loc="outside lower center", ncols=len(MARKS), frameon=False)
     figure.suptitle("Target accuracy minus AdaBN's, points, last step", fontsize=10)
     write_figure(figure, path)
 
 
 def _family(title: str) -> str:
-    return "source-only" if title in ("mi", "tsa") else title.removesuffix(" +tsa").removesuffix(" +mi")
+    if title in ("mi", "tsa"):
+        return "source-only"
+    return title.rpartition(" ")[0] if title.endswith(VARIANTS) else title
 
 
-def _is_mi(title: str) -> bool:
-    return title == "mi" or title.endswith(" +mi")
+def _variant(title: str) -> str:
+    """What a row has beside its method or term, as the picture names it.
+
+    >>> [_variant(title) for title in ("dann", "tsa", "dann +mi", "cdan+e +sdat")]
+    ['plain', '+TSA', '+MI', '+SDAT']
+    """
+    found = f" +{title}" if title in ("mi", "tsa") else title
+    return next((f"+{end[2:].upper()}" for end in VARIANTS if found.endswith(end)), "plain")
