@@ -1,14 +1,15 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each sets up its own .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-STAMP := .venv/.installed
+INSTALLED := $(BIN)/tsadapt
 
 .PHONY: setup demo browser test check format docs bench clean
 
-setup: $(STAMP)
+setup: $(INSTALLED)
 
-# Everything installed goes through constraints.txt, what builds the package included.
-$(STAMP): pyproject.toml constraints.txt
+# The command is what says that the package is installed: pip uninstall takes it away. Everything installed goes through
+# constraints.txt, what builds the package included.
+$(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"tsadapt needs Python 3.11 or newer, found {v[0]}.{v[1]}. Name one with: make PYTHON=python3.12")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paper.protocols import Protocol, image_size, missing, on_this_machine
+from paper.protocols import Protocol, image_size, missing, on_this_machine, short_copy
 from paper.results_file import Key, ResultsFile
 from paper.rows import Row
 from tsadapt.config import RunConfig
@@ -166,5 +166,11 @@ def data_of_task(task: Task) -> dict[str, Any]:
 
 
 def _data(config: RunConfig, found: dict[str, tuple[int, str]]) -> dict[str, Any]:
-    sizes = {"source": image_size(config.source), "target": image_size(config.target)}
-    return {"data": {role: {"rows": n, "fingerprint": f, "images": sizes[role]} for role, (n, f) in found.items()}}
+    names = {"source": config.source, "target": config.target}
+    data: dict[str, dict[str, Any]] = {
+        role: {"rows": n, "fingerprint": f, "images": image_size(names[role])} for role, (n, f) in found.items()
+    }
+    for role, name in names.items():
+        if short := short_copy(name):
+            data[role]["short"] = short
+    return {"data": data}

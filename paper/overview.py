@@ -41,7 +41,7 @@ def overview(folder: Path, page: Path) -> str:
         mine = [path for path, stored in found.items() if stored["name"] == name]
         for path in sorted(mine, key=lambda path: not _is_the_papers(found[path])):
             text = path.with_suffix(".md").read_text(encoding="utf-8").strip()
-            sections.append(re.sub(r"\]\(([^)/]+\.(?:png|json))\)", rf"]({there}/\1)", text))
+            sections.append(re.sub(r"\]\(([^)/]+\.(?:png|json|md))\)", rf"]({there}/\1)", text))
     return "\n\n".join(section.strip() for section in sections if section) + "\n"
 
 

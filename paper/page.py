@@ -136,7 +136,7 @@ def selected_table(jobs: list[Job], results: Results, rows: list[Row], columns: 
 
 
 def data_text(results: Results) -> str:
-    """How many rows each task was trained on, and a warning where the data of a task changed between runs."""
+    """How many rows each task was trained on, and warnings where the data of a task changed, or is short."""
     sizes: dict[str, list[tuple[int, int]]] = {}
     prints: dict[tuple[str, int], set[str]] = {}
     images: dict[str, list[str]] = {}
@@ -155,6 +155,9 @@ def data_text(results: Results) -> str:
         texts.append(f"{column} " + " + ".join(n + size for n, size in zip(rows, images[column], strict=True)))
     changed = any(len(found) > 1 for found in prints.values())
     warning = " **The data of a task changed between runs: they are not comparable.**" if changed else ""
+    roles = [role for run in results.values() if "data" in run for role in run["data"].values()]
+    if short := [*dict.fromkeys(role["short"] for role in roles if "short" in role)]:
+        warning += f" **On an incomplete copy, or another version: {'; '.join(short)}.**"
     return f"Training rows (source + target): {'; '.join(texts)}.{warning}"
 
 
@@ -181,7 +184,7 @@ def _others_text(whole: list[Job], results: Results) -> str:
 
 
 def made_by(command: str, stem: str, results: Results, whole: int) -> str:
-    """Where the numbers come from; runs that an earlier command measured name it as `made_by`."""
+    """Where the numbers come from: runs may name an earlier command (`made_by`) or another table (`from`)."""
     hashes = sorted({run["hash"] for run in results.values()})
     one = hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:12]
     of = "" if len(hashes) == 1 else f" (of {len(hashes)} configs)"
@@ -189,6 +192,8 @@ def made_by(command: str, stem: str, results: Results, whole: int) -> str:
     versions = "; or ".join(made) or "package versions were not recorded"
     before = Counter(run["made_by"] for run in results.values() if "made_by" in run)
     former = "".join(f"; {counted(n, 'run')} by its predecessor (`{name}`)" for name, n in before.items())
+    shared = Counter(run["from"] for run in results.values() if "from" in run)
+    former += "".join(f"; {counted(n, 'run')} of [{name}]({name}.md)" for name, n in shared.items())
     part = "" if len(results) == whole else f" in part (the whole is {whole} runs)"
     return (
         f"Made by `{command}`{part}{former}; config hash {one}{of}; every run with its settings:"
@@ -210,6 +215,6 @@ def settings_of(jobs: list[Job]) -> dict[str, Any]:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Every setting that a result depends on, those of terms as TERM.NAME."""
+    """Every setting that a result depends on, those of terms as TERM.NAME, and those of SDAT where it is used."""
     terms = {f"{term}.{name}": v for term, given in full_settings(config).items() for name, v in given.items()}
-    return config.result_keys() | terms
+    return {k: v for k, v in config.result_keys().items() if config.sdat or not k.startswith("sdat")} | terms

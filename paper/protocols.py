@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from tsadapt.config import RunConfig
+from tsadapt.data.benchmarks import BENCHMARKS
 from tsadapt.data.open import data_root, open_dataset
 from tsadapt.errors import UserError, unknown
 from tsadapt.models.encoders import names_file
@@ -109,6 +110,8 @@ ON_FEATURES: dict[str, Any] = {
     "network": "mlp", "bottleneck": 256, "steps": 1000, "batch_size": 64, "target_batch_size": 64, "lr": 0.01,
     "weight_decay": 1e-3, "candidates": 3,
 }  # fmt: skip
+FROZEN: dict[str, Any] = {"freeze_backbone": True, "feature_precision": "fp32"}
+"""On every machine the same features: the default depends on the processor."""
 DIGITS: dict[str, Any] = {
     "network": "mcd-28", "steps": 6000, "batch_size": 128, "target_batch_size": 128, "lr": 0.03, "weight_decay": 5e-4,
     "candidates": 3,
@@ -118,6 +121,7 @@ SMALL_DIGITS: dict[str, Any] = {
     "candidates": 3,
 }  # fmt: skip
 SMALL_DIGITS_DEFAULT = {**SMALL_DIGITS, "candidates": 1}
+DIGITS_TOGETHER = {**DIGITS, "separate_bn": False}
 LONG_SMALL_DIGITS = {**SMALL_DIGITS_DEFAULT, "steps": 3000}
 LONG_DIGITS = {**DIGITS, "steps": 3000, "batch_size": 64, "target_batch_size": 64, "lr": 0.01, "candidates": 1}
 ON_FEATURES_DEFAULT = {**ON_FEATURES, "candidates": 1}
@@ -227,7 +231,7 @@ PROTOCOLS = {
     "office-caltech-images": Protocol(
         "Office-Caltech-10, images",
         _pairs("office-caltech:", CALTECH),
-        {**ON_FEATURES, "backbone": "torchvision:mobilenet_v2", "freeze_backbone": True},
+        {**ON_FEATURES, **FROZEN, "backbone": "torchvision:mobilenet_v2"},
         FEATURES,
         0.02,
         legend=_legend(CALTECH),
@@ -290,6 +294,38 @@ PROTOCOLS = {
         of_task={f"digits: {column}": SMALL_DIGITS for column in EMBEDDED_DIGITS},
         legend=f"{_legend(OFFICE_31)}; PACS: {_legend(PACS)}",
         short_plain=True,
+        general=False,
+    ),
+    "preset": Protocol(
+        "PACS, embedded digits and Office-Caltech-10; Office-31, MNIST and USPS",
+        {
+            **_pairs("features:pacs_", PACS, "PACS: "),
+            **{f"digits: {column}": names for column, names in EMBEDDED_DIGITS.items()},
+            **_chosen(
+                _pairs("features:office-caltech_", CALTECH, "Caltech: "),
+                ("Caltech: A → C", "Caltech: C → D", "Caltech: D → A", "Caltech: W → C"),
+            ),
+            **_chosen(
+                _pairs("features:office31-resnet50_", OFFICE_31, "Office-31: "),
+                [f"Office-31: {column}" for column in OFFICE_31_ORDER],
+            ),
+            "28×28: M → U": ("digits:mnist", "digits:usps"),
+            "28×28: U → M": ("digits:usps", "digits:mnist"),
+        },
+        ON_FEATURES,
+        f"settings are chosen on PACS, embedded digits and Office-Caltech-10, whose target accuracies were looked at,"
+        f" and judged on Office-31 and on MNIST and USPS. Features of Office-31 are those of a ResNet-50 (2,048)."
+        f" {FEATURES}. Embedded digits: {SMALL_TEXT}; source-only and AdaBN 16 passes over the source, at least 500"
+        " steps. MNIST and USPS as in table4",
+        0.02,
+        of_task={
+            **{f"digits: {column}": SMALL_DIGITS for column in EMBEDDED_DIGITS},
+            **dict.fromkeys(("28×28: M → U", "28×28: U → M"), DIGITS_TOGETHER),
+        },
+        seconds_of_task=dict.fromkeys(("28×28: M → U", "28×28: U → M"), 0.09),
+        legend=f"PACS: {_legend(PACS)}; Caltech: {_legend(CALTECH)}; Office-31: {_legend(OFFICE_31)}",
+        short_plain=True,
+        oracle="settings chosen by an oracle on three suites",
         general=False,
     ),
     "normalisation": Protocol(
@@ -407,7 +443,7 @@ def _frozen(protocol: Protocol) -> Protocol:
     if protocol.settings["freeze_backbone"]:
         raise UserError(f"{protocol.title}: the backbone is frozen already, leave out --frozen.")
     backbone = protocol.settings["backbone"]
-    settings = {**ON_FEATURES, "backbone": backbone, "freeze_backbone": True}
+    settings = {**ON_FEATURES, **FROZEN, "backbone": backbone}
     text = FEATURES.replace("MobileNetV2 features (1,280)", f"{backbone} features")
     return replace(protocol, settings=settings, text=text, seconds=0.03, short_plain=True)
 
@@ -468,6 +504,17 @@ def missing(name: str) -> str:
     except UserError as error:
         return str(error)
     return ""
+
+
+@cache
+def short_copy(name: str) -> str:
+    """What is wrong with a benchmark's copy that does not have its official number of images; empty for other data."""
+    family, _, member = name.partition(":")
+    expected = BENCHMARKS[family].domains.get(member) if family in BENCHMARKS else None
+    if expected is None or missing(name):
+        return ""
+    images = len(open_dataset(name).train)
+    return "" if images == expected else f"{name} has {images:,} images, expected {expected:,}"
 
 
 @cache

@@ -19,7 +19,8 @@ __all__ = ["Recipe"]
 class Recipe:
     """A table, figure or study: its rows, the protocol it belongs to, and what is made of the runs.
 
-    - `measure` adds to the stored numbers of a run, from its folder; `watch` observes the training of a run.
+    - `measure` adds to the stored numbers of a run, from its folder; `watch` observes the training of a run. Without
+      either, and without `work`, the same runs of other tables serve this one too.
     - `work` replaces training: it does everything for one job and returns the numbers to store. `settings` returns
       what these depend on beside the config.
     - `section` makes a section of the page with numbers of its own; `describe` makes the page's numbers where they are
@@ -27,8 +28,8 @@ class Recipe:
     - `draw` makes the picture where it is not the common one; `curves` draws rows as curves.
     - `columns` are the tasks (None: all of the protocol's), `elsewhere` those on other data, `only` the protocols where
       it can be made at all (empty: all).
-    - `more` names further runs, once the requested ones are there: by the protocol, the rows and the results.
-    - `shares` are the files of other tables that have some of the same runs: they are not trained again.
+    - `more` names further runs, once the requested ones are there: by the protocol, the rows and the results; it is
+      asked again when those are there too. They may have rows that are not in `rows`.
     - `more_seconds` is about what a run takes beside its training, `trainings` how many trainings a job has, and
       `note` what a reader of the page must know.
     """
@@ -49,7 +50,6 @@ class Recipe:
     elsewhere: dict[str, tuple[str, ...]] = field(default_factory=dict)
     only: tuple[str, ...] = ()
     more: Callable[[Protocol, list[Row], Results], list[Job]] | None = None
-    shares: tuple[str, ...] = ()
     more_seconds: float = 0.0
     trainings: int = 1
     note: str = ""

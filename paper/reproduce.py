@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from paper.cells import Cell, cells
 from paper.jobs import Job, Workspace, absent, data_of_run, run_jobs, train_watched
@@ -18,7 +18,7 @@ from paper.page import (
     write_page,
 )
 from paper.pictures import draw_curves_of_rows, draw_rows, stamp
-from paper.protocols import PROTOCOLS, missing, on_this_machine
+from paper.protocols import PROTOCOLS, missing, on_this_machine, short_copy
 from paper.published import Published, published
 from paper.request import QUICK_DATA, Plan, Request
 from paper.results_file import Results, ResultsFile, parts
@@ -34,7 +34,7 @@ SHARED = (
     "hash", "steps", "accuracy", "mean_class_accuracy", "selected", "oracle", "source_accuracy", "proxy_a_distance",
     "data", "versions",
 )  # fmt: skip
-"""What every table stores of a run."""
+"""What every table stores of a run that it trains."""
 
 
 def reproduce(request: Request, out: Path) -> list[Path]:
@@ -48,8 +48,10 @@ def reproduce(request: Request, out: Path) -> list[Path]:
     if not request.only_collect:
         _say_quick(plan, folder)
         _run(plan, plan.jobs, stored, folder)
-        if plan.is_whole and (more := plan.more(stored.runs)):
+        tried: set[str] = set()
+        while plan.is_whole and (more := [job for job in plan.more(stored.runs) if job.key not in tried]):
             _run(plan, more, stored, folder)
+            tried |= {job.key for job in more}
     whole, columns = plan.whole(stored.runs)
     if not request.only_collect:
         stored.explain({job.key: absent(job) for job in whole if job.key not in stored.runs and absent(job)})
@@ -107,13 +109,23 @@ def _table(
 
 
 def _take_shared(plan: Plan, jobs: list[Job], stored: ResultsFile, folder: Path) -> None:
-    """Enter the runs of the same config that other tables of this folder have."""
-    found: Results = {}
-    for stem in plan.recipe.shares:
-        found |= {run["hash"]: run for run in ResultsFile(folder / f"{stem}.json", {}).runs.values()}
-    taken = [job for job in jobs if not plan.is_current(job, stored.runs) and job.config.hash() in found]
+    """Enter the runs of the same config that other tables of this folder have; each says where it is `from`.
+
+    A table that stores more of a run than every table does needs runs of its own.
+    """
+    recipe = plan.recipe
+    wanted = [job for job in jobs if not plan.is_current(job, stored.runs)]
+    if not wanted or any(own is not None for own in (recipe.measure, recipe.watch, recipe.work)):
+        return
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*.json")):
+        for run in ResultsFile(path, {}).runs.values() if path != stored.path else ():
+            if "source_accuracy" in run and "from" not in run:
+                found.setdefault(run["hash"], (path.stem, run))
+    taken = [job for job in wanted if job.config.hash() in found]
     for job in taken:
-        stored.add(job.key, {name: value for name, value in found[job.config.hash()].items() if name in SHARED})
+        stem, run = found[job.config.hash()]
+        stored.add(job.key, {**{name: value for name, value in run.items() if name in SHARED}, "from": stem})
     if taken:
         stored.save()
 
@@ -123,6 +135,7 @@ def _run(plan: Plan, jobs: list[Job], stored: ResultsFile, folder: Path) -> None
     recipe, side_by_side = plan.recipe, plan.request.jobs
     _take_shared(plan, jobs, stored, folder)
     _say_absent(jobs)
+    _say_short(jobs)
     left = [job for job in jobs if not absent(job) and not _is_made(plan, job, stored, folder)]
     if not left and not any(map(absent, jobs)):
         print(f"nothing to train: {plan.stem} has its {counted(len(jobs), 'run')} already.", file=sys.stderr)
@@ -177,6 +190,13 @@ def _say_absent(jobs: list[Job]) -> None:
     for name in dict.fromkeys(n for job in jobs for n in (job.config.source, job.config.target) if missing(n)):
         count = sum(name in (job.config.source, job.config.target) for job in jobs)
         print(f"not run ({counted(count, 'run')}): {missing(name)}", file=sys.stderr)
+
+
+def _say_short(jobs: list[Job]) -> None:
+    """Which benchmarks do not have their official number of images, so that numbers on them are not the paper's."""
+    for name in dict.fromkeys(n for job in jobs for n in (job.config.source, job.config.target)):
+        if short := short_copy(name):
+            print(f"note: {short}: the copy is incomplete or another version", file=sys.stderr)
 
 
 def _nothing_stored(plan: Plan, stored: ResultsFile) -> NoReturn:

@@ -97,8 +97,14 @@ class Plan:
         if recipe.more is None or self.request.quick:
             return []
         first = make_jobs(self.protocol, recipe.rows, self._columns, self._seeds)
-        now = {job.key: results[job.key] for job in first if self.is_current(job, results)}
-        return recipe.more(self.protocol, recipe.rows, now)
+        jobs = {job.key: job for job in first}
+        while True:  # what runs next may depend on what ran after the first
+            now = {key: results[key] for key, job in jobs.items() if self.is_current(job, results)}
+            new = {job.key: job for job in recipe.more(self.protocol, recipe.rows, now) if job.key not in jobs}
+            if not new:
+                break
+            jobs |= new
+        return [*jobs.values()][len({job.key for job in first}) :]
 
     @property
     def is_whole(self) -> bool:
@@ -110,7 +116,8 @@ class Plan:
         whole, columns = self.whole(results)
         seeds = {job.seed for job in whole} | {parts(key).seed for key in results}
         jobs = make_jobs(self.protocol, self.recipe.rows, columns, sorted(seeds))
-        return [job for job in jobs if self.is_current(job, results)]
+        every = {job.key: job for job in [*jobs, *whole]}
+        return [job for job in every.values() if self.is_current(job, results)]
 
     def is_current(self, job: Job, results: Results) -> bool:
         """Whether the stored numbers of a job were measured with the current settings."""

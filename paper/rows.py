@@ -5,6 +5,7 @@ from typing import Any
 
 __all__ = [
     "ABLATION",
+    "ADABN",
     "EMBEDDINGS",
     "MEMORY",
     "MI",

@@ -11,7 +11,8 @@ import tsadapt
 ROOT = Path(tsadapt.__file__).parent
 LAYERS = [
     {"cli"},
-    {"adapt"},
+    {"export"},
+    {"adapt", "benchmark"},
     {"report"},
     {"sweep", "estimator"},
     {"runs"},
@@ -22,7 +23,7 @@ LAYERS = [
     {"data"},
     {"core"},
     {"config", "registry"},
-    {"settings", "progress", "presets"},
+    {"settings", "progress", "presets", "cache"},
     {"files", "errors", "vision"},
 ]
 DEPTH = {name: depth for depth, layer in enumerate(LAYERS) for name in layer}

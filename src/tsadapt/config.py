@@ -16,6 +16,7 @@ from tsadapt.settings import Setting, described, setting
 __all__ = [
     "RUN_SETTINGS",
     "SHORTHANDS",
+    "FeaturePrecision",
     "Precision",
     "RunConfig",
     "differing_keys",
@@ -27,7 +28,13 @@ __all__ = [
 REVISION = 3
 """What a config means, and the shape of a run's folder. Raised when either changes: older folders are then refused."""
 
+MemoryStorage = Literal[
+    "float32", "float16", "bfloat16", "float32-cpu", "float16-cpu", "bfloat16-cpu", "float32-disk", "float16-disk",
+    "bfloat16-disk",
+]  # fmt: skip
 Precision = Literal["fp32", "bf16"]
+FeaturePrecision = Literal["fp32", "fp32-fused", "bf16"]
+"""How features of a frozen backbone are computed: in float32, the same with fused layers, or in bfloat16."""
 
 DATA, OBJECTIVE, NETWORK = "data", "objective", "network"
 OPTIMISATION, RUN = "optimisation", "run"
@@ -51,6 +58,13 @@ class RunConfig:
         None, "Adapt a trained RUN (its folder) to TARGET, given alone, without the source's data.", group=DATA,
         metavar="RUN", shown="no run",
     )  # fmt: skip
+    id_column: str | None = setting(
+        None, "Column of a table that names the rows: carried through to predictions, no feature.", group=DATA,
+        metavar="NAME", shown="an index without a name",
+    )  # fmt: skip
+    label_column: str | None = setting(
+        None, "Column of a table that holds the labels.", group=DATA, metavar="NAME", shown="label, class, target or y"
+    )
     holdout: float = setting(
         0.0, "Share of each source class kept out of training, for validators.", group=DATA, at_least=0, at_most=0.5
     )
@@ -63,6 +77,13 @@ class RunConfig:
     )
     target_draw: Literal["uniform", "oracle-stratified"] = setting(
         "uniform", "How that share is drawn; oracle-stratified draws within each class, by target labels.", group=DATA
+    )
+    target_labels: str | None = setting(
+        None, "A few labelled target rows, to measure with: a CSV with lines name,label, or class folders.", group=DATA,
+        metavar="FILE", shown="none",
+    )  # fmt: skip
+    use_target_labels: bool = setting(
+        False, "Train on these rows too, with their labels: a result that is not unsupervised, and says so.", group=DATA
     )
     method: str = setting(
         "source-only", "What brings the domains together (tsadapt list methods).", group=OBJECTIVE, metavar="NAME"
@@ -115,6 +136,11 @@ class RunConfig:
         0, "Steps that train bottleneck and head alone, before the backbone (or its last stages) is trained too.",
         group=NETWORK, at_least=0,
     )  # fmt: skip
+    feature_precision: FeaturePrecision | None = setting(
+        None, "How a frozen backbone computes features: fp32, fp32-fused (layers fused: the same but for rounding), or"
+        " bf16.", group=NETWORK, usual="fp32",
+        shown="bf16 where the CPU has it and the features agree, else fp32-fused; fp32 on a GPU",
+    )  # fmt: skip
     image_size: int | None = setting(
         None, "Side of the images that the backbone takes, in pixels.", group=NETWORK, above=0, shown="the backbone's"
     )
@@ -124,7 +150,8 @@ class RunConfig:
     ten_crop: bool = setting(False, "Evaluate on ten crops of every image, with the backbone trained.", group=NETWORK)
     separate_bn: bool | None = setting(
         None, "Forward the two domains one by one, so that they do not share batch normalisation.", group=NETWORK,
-        shown="for dann, bsp+dann, jada, dan, afn, gvb, adda, symnets and etd", off="Forward the two domains together.",
+        shown="for dann, bsp+dann, jada, dan, afn, gvb, adda, symnets, etd, dmrl, tat, tpn and simnet",
+        off="Forward the two domains together.",
         switches={"separate_bn": True, "joint_bn": False},
     )  # fmt: skip
     steps: int | None = setting(
@@ -148,6 +175,11 @@ class RunConfig:
     lr_gamma: float = setting(
         1e-3, "How fast the learning rate falls: lr·(1 + γ·step)^-0.75.", group=OPTIMISATION, at_least=0
     )
+    sdat: bool = setting(
+        False, "Sharpness-aware steps: take the gradient at weights moved up the slope of source and target terms.",
+        group=OPTIMISATION,
+    )  # fmt: skip
+    sdat_rho: float = setting(0.05, "How far --sdat moves the weights (ρ).", group=OPTIMISATION, above=0)
     precision: Precision | None = setting(
         None, "Precision of the forward pass.", group=OPTIMISATION, usual="fp32",
         shown="fp32; with --train-from bf16 where the CPU has it",
@@ -158,9 +190,18 @@ class RunConfig:
     seed: int = setting(0, "Seed of everything random.", group=RUN, at_least=0, at_most=2**63 - 1)
     device: str = setting("auto", "auto, cpu, cuda, …", group=RUN, metavar="NAME", result=False)
     workers: int | None = setting(
-        None, "Processes that decode images.", group=RUN, at_least=0, shown="one per core, at most 8", result=False
+        None,
+        "Processes that decode images, and on a CPU compute a frozen backbone's features.",
+        group=RUN,
+        at_least=0,
+        shown="one per core, at most 8; 32 for features",
+        result=False,
     )
     log_every: int = setting(50, "Steps between two lines of the records.", group=RUN, above=0)
+    memory_storage: MemoryStorage = setting(
+        "float32", "How TSA's memory keeps its rows: in float32 or half of it, on the CPU beside a network on a GPU,"
+        " or in a file on the disk.", group=RUN,
+    )  # fmt: skip
     checkpoint_every: int = setting(200, "Steps between two checkpoints.", group=RUN, above=0, result=False)
 
     def __post_init__(self) -> None:
@@ -180,15 +221,18 @@ class RunConfig:
 
     @property
     def objective(self) -> str:
-        """What is minimised, in a few words: tsa + mi + dann, or source-only."""
+        """What is minimised, in a few words: tsa + mi + dann, or source-only; with sdat at its end if so."""
         method = () if self.method == "source-only" else (self.method,)
         parts = tuple(name for name in (self.source_term, *self.target_terms) if self.term_weight.get(name, 1.0))
         parts += method
-        return "source-only" if parts == ("ce",) else " + ".join(parts)
+        parts += ("target labels",) if self.use_target_labels else ()
+        return ("source-only" if parts == ("ce",) else " + ".join(parts)) + (" + sdat" if self.sdat else "")
 
     def result_keys(self) -> dict[str, Any]:
         """Every setting that the result depends on; those of terms as TERM.NAME."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in NOT_RESULT and f.name != "settings"}
+        if not self.use_target_labels:  # they measure, and change nothing
+            del own["target_labels"]
         mine = {term: self.settings.get(term, {}) for term in self.terms}
         return own | {f"{term}.{name}": value for term, given in mine.items() for name, value in given.items()}
 
@@ -297,6 +341,8 @@ def read_toml(text: str, where: str) -> dict[str, Any]:
         raise UserError(f"{where} is not a config: its tables or lists are nested too deeply.") from error
     except ValueError as error:  # also of numbers that are too long
         raise UserError(f"{where} is not TOML: {error}.") from error
+    if "revision" in values and values.get("freeze_backbone"):  # a run's, maybe from when there was one way
+        values.setdefault("feature_precision", "fp32")
     revision = values.pop("revision", REVISION)
     if revision != REVISION:
         raise UserError(

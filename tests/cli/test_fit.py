@@ -115,6 +115,19 @@ def test_a_setting_that_the_run_does_not_use_is_noted(fitted, capsys):
     assert "mi" in notes[1]
 
 
+def test_sharpness_aware_steps_are_two_flags(fitted, capsys):
+    config = fitted("--method", "dann", "--sdat", "--sdat-rho", "0.1")
+    assert (config.sdat, config.sdat_rho) == (True, 0.1)
+    Path("c.toml").write_text("sdat = true\n")
+    assert fitted("--config", "c.toml") == fitted("--sdat")
+    capsys.readouterr()
+    plain = fitted("--sdat-rho", "0.1")
+    assert plain == fitted()
+    assert "sdat_rho is not used" in capsys.readouterr().err
+    fitted("--sdat", "--sdat-rho", "0", status=2)
+    assert "sdat_rho is 0.0, expected more than zero." in capsys.readouterr().err
+
+
 def test_flags_win_over_the_file_and_the_file_over_defaults(fitted):
     Path("c.toml").write_text(
         'source_term = "tsa"\ntarget_terms = ["mi"]\nseed = 3\n\n[settings.tsa]\nlambda0 = 0.5\nmin_count = 2\n'

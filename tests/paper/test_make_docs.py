@@ -41,7 +41,9 @@ def test_order_links_and_summary(tmp_path):
     results, page = tmp_path / "results", tmp_path / "docs" / "page.md"
     results.mkdir()
     (results / "table5-on-pacs.md").write_text("## table5\n\n![table5](table5-on-pacs.png)\n")
-    (results / "table4.md").write_text("## table4\n\n[all](table4.json), [else](https://x.org/a.json)\n")
+    (results / "table4.md").write_text(
+        "## table4\n\n[all](table4.json), [shared](table5.md), [else](https://x.org/a.json)\n"
+    )
     accuracy = {
         "DANN | M → U | 0": 80, "DANN | M → U | 1": 10, "DANN +MI | M → U | 0": 90, "DANN +TSA | M → U | 0": 89,
         "DANN | U → M | 0": 70, "DANN +MI | U → M | 0": 80, "DANN +TSA | U → M | 0": 83, "JADA | M → U | 0": 70,
@@ -60,7 +62,7 @@ def test_order_links_and_summary(tmp_path):
     (results / "notes.md").write_text("not ours")
     text = overview(results, page)
     assert text.index("## table4") < text.index("## table5")
-    assert "[all](../results/table4.json), [else](https://x.org/a.json)" in text
+    assert "[all](../results/table4.json), [shared](../results/table5.md), [else](https://x.org/a.json)" in text
     assert "not ours" not in text
     assert "Not measured yet: table1 (Office-Home" in text
     assert "+TSA is above +MI in 1 of 1 cases." in text

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from paper.catalogue import RECIPES
 from paper.cells import Cell
+from paper.jobs import Job, _data
 from paper.page import data_text
-from paper.protocols import PROTOCOLS, protocol_named
+from paper.protocols import PROTOCOLS, missing, protocol_named, short_copy
 from paper.recipe import Recipe
-from paper.reproduce import reproduce
+from paper.reproduce import _say_short, reproduce
 from paper.request import Request
 from paper.rows import Row
 from PIL import Image
+from tests.configs import run_config
+from tests.photos import write_classes
 
 from tsadapt.errors import UserError
 
@@ -180,3 +183,23 @@ def test_other_weights_are_another_protocol(tiny, monkeypatch):
 def test_frozen_has_another_protocol():
     assert protocol_named("office-home", frozen=True).settings["freeze_backbone"] is True
     assert protocol_named("office-home", frozen=True).text != protocol_named("office-home").text
+
+
+def test_a_short_copy_of_a_benchmark_is_named(tmp_path, monkeypatch, capsys):
+    write_classes(tmp_path / "office31/amazon/images", n=2)
+    monkeypatch.setenv("TSADAPT_DATA", str(tmp_path))
+    for ask in (missing, short_copy):
+        ask.cache_clear()
+    said = "office31:amazon has 6 images, expected 2,817"
+    assert short_copy("office31:amazon") == said
+    assert short_copy("office31:webcam") == short_copy("digits:uci") == ""
+    config = run_config("office31:amazon", "digits:uci")
+    data = _data(config, {"source": (6, "a"), "target": (9, "b")})
+    assert data["data"]["source"]["short"] == said
+    assert "short" not in data["data"]["target"]
+    text = data_text({"DANN | A → W | 0": data, "DANN | A → W | 1": data})
+    assert text.endswith(f"**On an incomplete copy, or another version: {said}.**")
+    _say_short([Job("DANN", "A → W", 0, config)])
+    assert capsys.readouterr().err == f"note: {said}: the copy is incomplete or another version\n"
+    for ask in (missing, short_copy):
+        ask.cache_clear()

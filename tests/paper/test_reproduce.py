@@ -49,6 +49,35 @@ def test_figures_with_work_of_their_own(tmp_path, monkeypatch, name):
         assert len(run["boundary"]["share"]) == 49
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_the_same_run_of_another_table_is_not_trained_again(tiny, same):
+    first = Request(
+        "table5", on="tiny", seeds=(0,), columns=("A → B",), rows=("source-only",), steps=None if same else 3
+    )
+    reproduce(first, tiny / "out")
+    path = next((tiny / "out").glob("table5*.json"))
+    stored = json.loads(path.read_text())
+    (run,) = stored["runs"].values()
+    run |= {"accuracy": 12.5, "watched": 1}
+    path.write_text(json.dumps(stored))
+    wanted = Request("table-memory", on="tiny", seeds=(0,), columns=("A → B",), rows=("source-only",))
+    *_, page = reproduce(wanted, tiny / "out")
+    (found,) = kept(tiny / "out", "table-memory-on-tiny")["runs"].values()
+    assert (found["accuracy"] == 12.5) == same
+    assert found.get("from") == (path.stem if same else None)
+    assert (f"1 run of [{path.stem}]({path.stem}.md)" in page.read_text()) == same
+    assert "watched" not in found
+
+
+def test_a_table_that_measures_more_of_a_run_trains_its_own(tiny):
+    request = Request("table5", on="tiny", seeds=(0,), columns=("A → B",), rows=("source-only",))
+    reproduce(request, tiny / "out")
+    reproduce(replace(request, name="table2"), tiny / "out")
+    (found,) = kept(tiny / "out", "table2-on-tiny")["runs"].values()
+    assert "from" not in found
+    assert "last_record" in found
+
+
 def test_what_is_kept_is_not_run_again_even_without_its_folder(tiny, capsys):
     request = Request("table5", on="tiny", seeds=(0,), columns=("A → B",), rows=("DANN", "DANN +TSA"))
     reproduce(request, tiny / "out")

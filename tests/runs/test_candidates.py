@@ -135,8 +135,8 @@ def test_a_target_with_a_test_part_of_its_own(config, monkeypatch):
     """Validators look at the rows that were trained on; labels of the test part judge."""
     opened = tasks.open_dataset
 
-    def with_test(name, columns=None):
-        data = opened(name, columns)
+    def with_test(name, *args, **more):
+        data = opened(name, *args, **more)
         return Dataset(data.train, data.train.keep(list(range(30)))) if Path(name).name == "target.npz" else data
 
     monkeypatch.setattr(tasks, "open_dataset", with_test)

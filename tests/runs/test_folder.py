@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from tests.configs import changed
 
 import tsadapt
+from tsadapt.cache import cache_root
 from tsadapt.cli import main
 from tsadapt.errors import UserError
-from tsadapt.models.features import cache_root
 from tsadapt.runs.fit import train_run
 from tsadapt.runs.folder import RunFolder
 from tsadapt.runs.model import load

@@ -21,7 +21,15 @@ def test_optuna_searches_and_resumes(here, capsys):
     more = {path.name for path in runs_in("s/runs")}
     assert runs < more
     assert len(more) == 4
-    assert set(choice("s")["overrides"]) <= {"lambda0", "steps", "method", "source_term", "target_terms", "term_weight"}
+    assert set(choice("s")["overrides"]) <= {
+        "lambda0",
+        "steps",
+        "method",
+        "source_term",
+        "target_terms",
+        "term_weight",
+        "sdat",
+    }
     assert main([*OPTUNA, "--grid", "lambda0=0.1,0.2", "--trials", "1"]) == 0  # other axes are another study
 
 

@@ -12,6 +12,8 @@ def test_axes():
     assert parse_axis("method=dann,cdan+e") == ("method", ("dann", "cdan+e"))
     assert parse_axis("steps=10,20") == ("steps", (10, 20))
     assert parse_axis("target-term=mi,") == ("target_terms", (("mi",), ()))
+    assert parse_axis("sdat=true,false") == ("sdat", (True, False))
+    assert parse_axis("sdat-rho=0.01,0.05") == ("sdat_rho", (0.01, 0.05))
     assert parse_axis("lr=0.001..0.1:log") == ("lr", Range(0.001, 0.1, True))
     assert grid({"a": (1, 2), "b": (3, 4)}) == [{"a": 1, "b": 3}, {"a": 1, "b": 4}, {"a": 2, "b": 3}, {"a": 2, "b": 4}]
 

@@ -2,6 +2,7 @@ import csv
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,10 @@ def test_sweep_chooses_writes_and_is_not_done_twice(here, capsys):
     assert "5 candidates by consensus" in out
     assert "oracle" in out
     made = choice("s")
-    assert set(made["overrides"]) in ({"lambda0", "beta"}, {"method", "source_term", "target_terms", "term_weight"})
+    assert set(made["overrides"]) in (
+        {"lambda0", "beta"},
+        {"method", "source_term", "target_terms", "term_weight", "sdat"},
+    )
     rows = list(csv.DictReader(Path("s/scores.csv").read_text().splitlines()))
     assert len(rows) == 5
     assert sum(row["chosen"] == "yes" for row in rows) == 1
@@ -184,9 +188,15 @@ def test_select_names_what_is_not_ready(here, capsys):
     assert "there is no other candidate" in captured.out
 
 
-def test_select_refuses_a_runs_folder_for_its_choice(here, capsys):
+def test_select_shows_the_folders_that_were_typed_and_refuses_one_for_its_choice(here, capsys):
     for seed in ("1", "2"):
         assert main(["fit", "source.npz", "target.npz", "--out", f"r{seed}", "--seed", seed, *SHORT]) == 0
+    capsys.readouterr()
+    assert main(["select", "r1", f"{here}/r2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [any(f"seed {i}" in line and f" {typed} " in line for line in lines) for i, typed in (
+        (1, "r1"), (2, f"{here}/r2")
+    )] == [True, True]  # fmt: skip
     assert main(["select", "r1", "r2", "--out", "r1"]) == 2
     assert "r1 is a run folder" in capsys.readouterr().err
     assert not Path("r1/choice.json").exists()
@@ -278,3 +288,21 @@ def test_a_damaged_choice_is_not_another_choice(here, capsys, damage):
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1
     assert "s/choice.json" in said
+
+
+def test_printed_commands_train_the_runs_that_the_sweep_then_chooses_among(here, capsys):
+    assert main([*SWEEP, "--out", "s", "--print-commands"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert not RunFolder(Path("s")).exists
+    for line in lines:
+        program, *words = shlex.split(line)
+        assert program == "tsadapt"
+        assert main([*words, "--quiet"]) == 0
+    times = {path: path.stat().st_mtime_ns for path in Path("s/runs").glob("*/metrics.json")}
+    assert len(times) == 5
+    assert main([*SWEEP, "--out", "s"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert choice("s")["by"] == "consensus"
+    assert main([*SWEEP, "--search", "optuna", "--out", "t", "--print-commands"]) == 2
+    assert "--print-commands needs all runs beforehand" in capsys.readouterr().err

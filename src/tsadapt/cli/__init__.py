@@ -15,13 +15,18 @@ VERBS = {
     "doctor": "check data for problems, before hours are spent on it",
     "fit": "train on a labelled SOURCE and an unlabelled TARGET; resumes by itself",
     "evaluate": "accuracy of a trained RUN on labelled DATA",
-    "predict": "predictions of a trained RUN for DATA, as CSV",
+    "predict": "predictions of a trained RUN or model.onnx for DATA, as CSV",
+    "export": "the model of a RUN as one file that runs elsewhere: ONNX, or torch.export",
     "sweep": "train with several settings, and choose among them without target labels",
+    "benchmark": "compare methods on tasks of your own: mean ± deviation, ranks, intervals",
     "select": "choose among trained RUNs without target labels",
     "report": "one HTML page of RUNs: predictions to check, class shares, maps, curves",
+    "rank": "which backbone? from its features of both domains, before anything is trained",
     "features": "embeddings of images by a backbone, for any other use",
     "augmented": "what the augmented features of a RUN look like: the nearest real images",
     "list": "available methods, source and target terms, networks, presets, datasets, backbones, validators",
+    "cache": "what is kept between runs: its size, and how to clear it",
+    "completion": "a script that completes verbs and options in bash, zsh or fish",
     "reproduce": "moved to the repository: python -m paper NAME",
 }
 
@@ -47,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a verb; the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(USAGE.format(verbs="\n".join(f"  {verb:<9} {what}" for verb, what in VERBS.items())), end="")
+        print(USAGE.format(verbs="\n".join(f"  {verb:<10} {what}" for verb, what in VERBS.items())), end="")
         return 0 if arguments else 2
     verb, *rest = arguments
     if verb == "--version":

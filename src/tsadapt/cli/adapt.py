@@ -4,9 +4,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from tsadapt.cli.fit import Fit
 from tsadapt.cli.options import File, Text
@@ -31,9 +29,6 @@ class Adapt(Fit):
     portfolio: Text = None
     """Candidates: presets, methods and target terms, with commas; METHOD+mi and METHOD+tsa add to a method. Source-only
     is always one of them. (default: source-only,adabn,paper,strong,cdan+e)"""
-    target_labels: Annotated[File, tyro.conf.arg(metavar="FILE")] = None
-    """A few labelled target rows, to measure with: a CSV with lines name,label, or class folders. They change nothing
-    else."""
 
     def __call__(self) -> int:
         """Do the job, and say where the result is."""
@@ -48,8 +43,7 @@ class Adapt(Fit):
         try:
             made = adapt(
                 settings.pop("source"), settings.pop("target"), out=self.out or "result", portfolio=names,
-                target_labels=self.target_labels, quiet=self.quiet, command=shlex.join(["tsadapt", *sys.argv[1:]]),
-                **settings,
+                quiet=self.quiet, command=shlex.join(["tsadapt", *sys.argv[1:]]), **settings,
             )  # fmt: skip
         except KeyboardInterrupt as stopped:
             raise KeyboardInterrupt("the same command resumes") from stopped
@@ -66,6 +60,10 @@ class Adapt(Fit):
         found = {"source": self.source, "target": self.target} | {k: v for k, v in given.items() if v is not None}
         if found["source"] is None or found["target"] is None:
             raise UserError("adapt needs a SOURCE and a TARGET, for example: tsadapt adapt photos/labelled photos/new")
+        if "-" in (found["source"], found["target"]):
+            from tsadapt.data.open import canonical_name
+
+            found |= {role: canonical_name("-") for role in ("source", "target") if found[role] == "-"}
         return found
 
 
@@ -81,6 +79,8 @@ def show_result(summary: dict[str, Any], folder: Path) -> None:
             f"measured on {measured['rows']} labelled target rows: {measured['value']:.1%}"
             f" ({measured['low']:.1%} to {measured['high']:.1%})"
         )
+    if (few := summary["target_labels"]) is not None and few["used_in_training"]:
+        print(f"trained on the labels of {few['rows']} target rows, which therefore measure nothing")
     print(f"doubtful predictions: {summary['doubtful']['rows']} of {summary['target']['rows']}")
     for note in summary["notes"]:
         print(printable(f"note: {note}"))

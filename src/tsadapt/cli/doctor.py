@@ -2,12 +2,12 @@
 
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tsadapt.cli.options import WHOLE, File, MaybeText, MaybeWhole
+from tsadapt.cli.options import WHOLE, File, MaybeText, MaybeWhole, TableOptions
 from tsadapt.cli.output import check_output, output
 from tsadapt.errors import UserError, counted, printable
 
@@ -18,7 +18,7 @@ __all__ = ["Doctor"]
 
 
 @dataclass(frozen=True)
-class Doctor:
+class Doctor(TableOptions):
     """Check a SOURCE and a TARGET for problems, before hours are spent on them.
 
     Unreadable and truncated images, files that are not images, an extra level of folders, a single class, classes on
@@ -57,7 +57,9 @@ class Doctor:
         for name in (self.source, self.target):
             if name is not None:
                 try:
-                    domains.append(open_dataset(name, domains[0].columns if domains else None).train)
+                    columns = domains[0].columns if domains else None
+                    roles = replace(self.roles, needed=("id",) if domains else ("label",))
+                    domains.append(open_dataset(name, columns, roles).train)
                 except UserError as error:
                     if not os.path.lexists(os.path.expanduser(name)):
                         raise

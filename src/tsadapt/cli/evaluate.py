@@ -3,19 +3,25 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from tsadapt.cli.options import File, Text
+from tsadapt.cli.options import File, TableOptions, Text
 from tsadapt.cli.output import check_output, output
+
+if TYPE_CHECKING:
+    from tsadapt.data.types import Domain
+    from tsadapt.runs.model import TrainedModel
 
 __all__ = ["Evaluate"]
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """Judge the model of a RUN on labelled DATA.
+class Evaluate(TableOptions):
+    """Judge the model of a RUN on labelled DATA, or on a few rows that you labelled in a CSV with lines name,label.
+
+    The names in such a CSV are those of predictions.csv: rows of the target that RUN was adapted to, or of --rows.
 
     Example: tsadapt evaluate runs/digits digits:mnist-5k --out metrics.json
     """
@@ -23,7 +29,9 @@ class Evaluate:
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a finished run, or of a sweep: then the run that was chosen there."""
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """Labelled data, as for fit; for a dataset with splits, the test split."""
+    """Labelled data, as for fit (for a dataset with splits, the test split), or a CSV with lines name,label."""
+    rows: Text = None
+    """For a CSV with lines name,label: the data that it names rows of. (default: RUN's target)"""
     out: File = None
     """Where to write all figures as JSON."""
     use: Literal["last", "selected"] = "last"
@@ -47,9 +55,12 @@ class Evaluate:
 
         check_output(self.out, self.data)
         model = load(self.run_folder, self.use, self.device, quiet=False, backbone=self.backbone)
-        domain = model.read(self.data)
+        domain = self._domain(model)
         if domain.y is None:
             raise UserError(f"{self.data} has no labels to compare with. To get predictions: tsadapt predict.")
+        if model.run is not None and model.run.exists and model.run.config.use_target_labels:
+            note = "note: RUN was trained on labels of some target rows: if DATA has these rows, it knows them."
+            print(note, file=sys.stderr)
         model = model.adapt_bn(domain) if self.adapt_bn else model  # labels stay out of it
         predicted = model.outputs(domain)
         metrics = score(predicted, domain, model.classes)
@@ -57,7 +68,13 @@ class Evaluate:
             print(
                 f"{len(predicted.unreadable)} of {len(domain)} images cannot be read and are left out", file=sys.stderr
             )
+        _add_interval(metrics)
         show(metrics, "data")
+        interval = metrics["accuracy_interval"]
+        print(
+            f"95% interval of the accuracy (Wilson): {interval['low']:.1%} to {interval['high']:.1%}; calibration error"
+            f" {metrics['calibration_error']:.1%}"
+        )
         for name, accuracy in metrics["per_class_accuracy"].items():
             print(f"  {printable(name)}: {accuracy:.1%}")
         if metrics["unknown_classes"]:
@@ -68,3 +85,49 @@ class Evaluate:
             with output(self.out) as file:
                 file.write(as_json(metrics))
         return 0
+
+    def _domain(self, model: "TrainedModel") -> "Domain":
+        """The labelled rows: those of DATA, or those that a CSV of names and labels names."""
+        from tsadapt.data.target_labels import are_names_and_labels
+        from tsadapt.errors import UserError
+
+        if not are_names_and_labels(self.data, model.columns):
+            if self.rows is not None:
+                raise UserError(f"--rows goes with a CSV of names and labels, and {self.data} is none: leave it out.")
+            return model.read(self.data, self.roles)
+        return _labelled_rows(model, self.data, self._named(model), self.rows is None)
+
+    def _named(self, model: "TrainedModel") -> Any:
+        """The data that a CSV names rows of."""
+        if self.rows is not None:
+            return self.rows
+        return None if model.run is None or not model.run.exists else model.run.config.target
+
+
+def _labelled_rows(model: "TrainedModel", path: str, rows: str | None, beside: bool) -> "Domain":
+    """The rows that a CSV labels: images at those paths, or rows of other data by their names."""
+    from dataclasses import replace
+
+    import torch
+
+    from tsadapt.data.target_labels import labelled_beside, read_target_labels
+    from tsadapt.errors import UserError
+
+    images = None if model.columns else labelled_beside(path, model.classes)
+    if beside and images is not None:
+        return model.read(images)
+    if rows is None:
+        raise UserError(f"{path} names rows, and the model has no run that says of what: add --rows DATA.")
+    domain = model.read(rows)
+    labels = read_target_labels(path, domain, model.classes, what="")
+    numbers = [row for row, label in enumerate(labels.tolist()) if label >= 0]
+    named = replace(domain, y=torch.from_numpy(labels), classes=model.classes).keep(numbers)
+    return replace(named, name=path)
+
+
+def _add_interval(metrics: dict[str, Any]) -> None:
+    """Wilson's interval of the accuracy, among the metrics."""
+    from tsadapt.trust.interval import wilson
+
+    found = wilson(round(metrics["accuracy"] * metrics["rows"]), metrics["rows"])
+    metrics["accuracy_interval"] = {"low": found.low, "high": found.high, "level": 0.95}

@@ -11,7 +11,7 @@ from tsadapt.cli.options import File, MaybeText, Texts, given_settings, setting_
 from tsadapt.config import DATA, NETWORK, OBJECTIVE, OPTIMISATION, RUN, SHORTHANDS, RunConfig, read_file, read_toml
 from tsadapt.errors import UserError, printable
 
-__all__ = ["Fit", "option_group", "show"]
+__all__ = ["Fit", "option_group", "set_settings", "show"]
 
 
 def option_group(title: str, options: list[tuple[str, Any, Any]]) -> tuple[str, Any, Any]:
@@ -37,6 +37,22 @@ def objective_options() -> list[tuple[str, Any, Any]]:
     ]
 
 
+def set_settings(texts: tuple[str, ...]) -> dict[str, str]:
+    """What --set names, as TERM.NAME, with the words that stand for the values.
+
+    >>> set_settings(("tsa.mean-shift=false",))
+    {'tsa.mean_shift': 'false'}
+    """
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or "." not in name:
+            raise UserError(f"--set is {text!r}, expected TERM.NAME=VALUE, such as tsa.lambda0=0.5.")
+        term, _, setting = name.strip().rpartition(".")
+        found[f"{term}.{setting.replace('-', '_')}"] = value
+    return found
+
+
 def _groups() -> list[tuple[str, Any, Any]]:
     options = setting_options()
     options[OBJECTIVE] = objective_options() + options[OBJECTIVE]
@@ -50,9 +66,10 @@ Settings = dataclasses.make_dataclass("Settings", _groups(), frozen=True)
 class Fit(Settings):  # type: ignore[misc,valid-type]
     """Train a classifier on a labelled SOURCE and an unlabelled TARGET; the same command resumes a stopped run.
 
-    SOURCE and TARGET are a folder of class folders, a flat folder of images (target), a list file with lines
-    "path label", an .npz (x, y, classes), an .npy, a .csv or .parquet with a label column, or a name such as
-    office31:amazon (tsadapt list datasets). Target labels, if there are any, are only used to evaluate.
+    SOURCE and TARGET are a folder of class folders, a flat folder of images (target), a pattern ("photos/2024-*/*"), a
+    list file with lines "path label", - for such lines on standard input, an .npz (x, y, classes), an .npy, a .csv or
+    .parquet with a label column, tar shards, hf:PATH, or a name such as office31:amazon (tsadapt list datasets). Target
+    labels, if there are any, are only used to evaluate.
 
     Example: tsadapt fit photos/labelled photos/new --tsa --out runs/photos
     """
@@ -81,12 +98,7 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
         objective: Any = getattr(self, OBJECTIVE)
         if objective.mi and objective.no_mi:
             raise UserError("--mi and --no-mi contradict each other.")
-        for text in objective.set:
-            name, equals, value = text.partition("=")
-            if not equals or "." not in name:
-                raise UserError(f"--set is {text!r}, expected TERM.NAME=VALUE, such as tsa.lambda0=0.5.")
-            term, _, setting = name.strip().rpartition(".")
-            found[f"{term}.{setting.replace('-', '_')}"] = value
+        found |= set_settings(objective.set)
         found |= {"preset": objective.preset} if objective.preset is not None else {}
         found |= {"tsa": True} if objective.tsa else {}
         return found | ({"mi": True} if objective.mi else {"mi": False} if objective.no_mi else {})
@@ -105,6 +117,8 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
             given[name] = setting_named(name).parse(given[name])
         source, target = self._domains(given)
         given = {name: value for name, value in given.items() if name not in ("source", "target")}
+        if source == target == "-":
+            raise UserError("SOURCE and TARGET are both standard input (-), which can be one of them.")
         if source is None or target is None:
             verb = type(self).__name__.lower()
             raise UserError(
@@ -128,7 +142,13 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
         return {} if self.config is None else read_toml(read_file(self.config), str(self.config))
 
     def __call__(self) -> int:
-        """Train, and say how it went."""
+        """Train, and say how it went; under torchrun, as one of its processes."""
+        from tsadapt.training.launch import joined
+
+        with joined() as processes:
+            return self._run(processes is None or processes.first)
+
+    def _run(self, speaks: bool) -> int:
         config = self.to_config()
         from tsadapt.runs.fit import Interrupted, train_run
 
@@ -138,11 +158,16 @@ class Fit(Settings):  # type: ignore[misc,valid-type]
                 keep_memory=self.keep_memory,
             )  # fmt: skip
         except Interrupted as stopped:
-            print(printable(f"tsadapt: {stopped}"), file=sys.stderr)
+            if speaks:
+                print(printable(f"tsadapt: {stopped}"), file=sys.stderr)
             return 130
+        if not speaks:
+            return 0
         if "source" in metrics["last"]:
             show(metrics["last"]["source"], "source")
         show(metrics["last"]["target"], "target")
+        if (few := metrics["last"].get("target_labels")) is not None:
+            _show_few(few)
         if "selected" in metrics:
             selected = metrics["selected"]
             show(selected["target"], f"selected by {selected['by']}, step {selected['step']}: target")
@@ -162,6 +187,15 @@ def show(metrics: dict[str, Any], role: str) -> None:
         most = sorted(metrics["predicted_share"].items(), key=lambda item: -item[1])[:5]
         shares = ", ".join(f"{printable(name)} {share:.0%}" for name, share in most)
         print(f"{head}: no labels; predicted most: {shares}")
+
+
+def _show_few(few: dict[str, Any]) -> None:
+    """One line on the labelled target rows."""
+    if few["used_in_training"]:
+        print(f"target labels: {few['rows']} rows, trained on, and left out of what is measured")
+    else:
+        interval = f"{few['low']:.1%} to {few['high']:.1%}"
+        print(f"target labels: accuracy {few['accuracy']:.1%} ({interval}) on {few['rows']} rows, not trained on")
 
 
 def _note(text: str) -> None:

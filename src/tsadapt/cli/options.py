@@ -6,7 +6,7 @@ Help texts and defaults stand in config.py (settings of a run) and in the file o
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, TypeAlias, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, TypeAlias, get_origin
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
@@ -16,7 +16,20 @@ from tsadapt.errors import UserError
 from tsadapt.registry import Outline, room_outlines, third_party
 from tsadapt.settings import Setting
 
-__all__ = ["File", "Number", "Text", "Whole", "WholeNumber", "given_settings", "setting_options", "terms_of_room"]
+if TYPE_CHECKING:
+    from tsadapt.data.types import Roles
+
+__all__ = [
+    "File",
+    "Number",
+    "TableOptions",
+    "Text",
+    "Whole",
+    "WholeNumber",
+    "given_settings",
+    "setting_options",
+    "terms_of_room",
+]
 
 
 def _numbers(kind: type[int] | type[float], metavar: str, expected: str) -> PrimitiveConstructorSpec[Any]:
@@ -47,6 +60,24 @@ WholeNumber = Annotated[int, WHOLE]
 Whole = Annotated[MaybeWhole, WHOLE, _quiet]
 Number = Annotated[MaybeNumber, FRACTION, _quiet]
 File = Annotated[MaybePath, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """How tables are read, for verbs that are no run."""
+
+    id_column: Text = None
+    """Column of a table that names the rows: carried through to predictions, no feature."""
+    label_column: Text = None
+    """Column of a table that holds the labels. (default: label, class, target or y)"""
+
+    @property
+    def roles(self) -> "Roles":
+        """The columns that were named."""
+        from tsadapt.data.types import Roles
+
+        return Roles(self.id_column, self.label_column)
+
 
 Field = tuple[str, Any, Any]
 """Name, type and default of a field, as `dataclasses.make_dataclass` takes them."""

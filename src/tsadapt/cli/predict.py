@@ -4,31 +4,34 @@ import csv
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from tsadapt.cli.options import File, Text
-from tsadapt.cli.output import STREAM, output
+from tsadapt.cli.options import File, TableOptions, Text
+from tsadapt.cli.output import STREAM, check_output, output
+from tsadapt.errors import UserError
 
 __all__ = ["Predict"]
 
 
 @dataclass(frozen=True)
-class Predict:
-    """Write the predictions of a RUN's model for every row of DATA, as CSV.
+class Predict(TableOptions):
+    """Write the predictions of a RUN's model, or of a model.onnx that export wrote, for every row of DATA, as CSV.
 
-    Columns: row (its number, from 0, or its path), class, confidence; with --probabilities one more for each class. For
-    images, the last column is error. It says why an image could not be read; such an image has no class. An apostrophe
-    stands before text that a spreadsheet would run as a formula.
+    Columns: row (its number, from 0, its path, or the id column), class, confidence; with --probabilities one more for
+    each class. For images, the last column is error. It says why an image could not be read; such an image has no
+    class. An apostrophe stands before text that a spreadsheet would run as a formula.
 
     Example: tsadapt predict runs/photos photos/new --out predictions.csv
     """
 
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Folder of a finished run, or of a sweep: then the run that was chosen there."""
-    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """Data, as for fit; labels are not needed. For a dataset with splits, the test split."""
+    """Folder of a finished run, of a sweep or of a result: then the run that was chosen there. Or a model.onnx."""
+    data: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DATA…", help_behavior_hint="(required)")
+    ]
+    """Data, as for fit, one or several images, or - for paths on standard input. Labels are not needed."""
     out: File = None
     """File to write. (default: -, standard output)"""
     probabilities: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
@@ -46,18 +49,22 @@ class Predict:
         """Predict, and write the rows in their order."""
         from tsadapt.errors import counted, printable
         from tsadapt.files import csv_cells
-        from tsadapt.runs.model import load
 
-        model = load(self.run_folder, self.use, self.device, quiet=False, backbone=self.backbone)
-        domain = model.read(self.data)
+        if not self.data:
+            raise UserError("predict needs a RUN and DATA, for example: tsadapt predict runs/photos photos/new")
+        data = self.data[0] if len(self.data) == 1 else _images(self.data)
+        for name in self.data:
+            check_output(self.out, name)
+        model = self._model()
+        domain = model.read(data, self.roles)
         model = model.adapt_bn(domain) if self.adapt_bn else model
-        with output(self.out, self.data) as file:  # before the work: a place that cannot be written is known at once
+        with output(self.out) as file:  # before the work: a place that cannot be written is known at once
             predicted = model.outputs(domain)
             errors = predicted.unreadable
             writer = csv.writer(file, lineterminator="\n")
             extra = [f"p({name})" for name in model.classes] if self.probabilities else []
             error_column = ["error"] if domain.kind == "file" else []
-            writer.writerow(csv_cells(["row", "class", "confidence", *extra, *error_column]))
+            writer.writerow(csv_cells([domain.id_column or "row", "class", "confidence", *extra, *error_column]))
             rows = (row for block in predicted.probability_blocks() for row in block)
             for row in range(len(domain)):
                 name = domain.row_name(row)
@@ -74,3 +81,28 @@ class Predict:
         if errors:
             print(f"{counted(len(errors), 'image')} cannot be read; the CSV says which", file=sys.stderr)
         return 0
+
+    def _model(self) -> Any:
+        """The run's model, or the exported one: that is used without torch."""
+        from tsadapt.export.exported import ExportedModel, exported_file
+
+        if (file := exported_file(self.run_folder)) is None:
+            from tsadapt.runs.model import load
+
+            return load(self.run_folder, self.use, self.device, quiet=False, backbone=self.backbone)
+        asked = {"--use selected": self.use != "last", "--adapt-bn": self.adapt_bn, "--backbone": bool(self.backbone)}
+        if refused := [flag for flag, given in asked.items() if given]:
+            raise UserError(f"{refused[0]} needs a RUN: {file} is one model, as it was exported.")
+        return ExportedModel(file, self.device, quiet=False)
+
+
+def _images(paths: tuple[str, ...]) -> list[str]:
+    """Several images, such as a shell makes of photos/*.jpg; other data comes alone."""
+    from tsadapt.data.folders import is_image
+
+    if others := [path for path in paths if not is_image(path)]:
+        raise UserError(
+            f"predict takes one DATA, or several images, and received {len(paths)} names, among them {others[0]!r}. A"
+            ' pattern for other files needs quotes: "shards/*.tar".'
+        )
+    return [*paths]

@@ -48,7 +48,7 @@ class Select:
         candidates = read_candidates(self.runs, partial(print, file=sys.stderr))
         pool = [candidate.predictions for candidate in candidates]
         choice = choose(pool, self.by, reference_among(candidates), guard=not self.no_guard)
-        print_choice(candidates, choice)
+        print_choice(candidates, choice, folders=True)
         if self.out is not None:
             config = candidates[choice.chosen].config
             write_choice(

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,8 @@ class Sweep(Fit):
     """Runs side by side."""
     by: Annotated[str, tyro.conf.arg(metavar="NAME")] = "consensus"
     """Validator to choose by (tsadapt list validators)."""
+    print_commands: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
+    """Print a command for each run, which resumes it, for any scheduler; the same sweep without this then chooses."""
     no_guard: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Do not exclude collapsed candidates."""
 
@@ -68,6 +71,8 @@ class Sweep(Fit):
         given = self._file_settings() | self.given()
         if given.get("source_free"):
             raise UserError("A sweep compares runs with source-only, which needs the source: use fit --source-free.")
+        if given.get("use_target_labels"):
+            raise UserError("A sweep chooses without target labels: leave out --use-target-labels, or use tsadapt fit.")
         told = {"tsa", "mi", "source_term", "target_terms"} & {name for name, value in given.items() if value}
         return super().to_config(holdout=0.1, **({} if told else {"tsa": True}), **defaults)
 
@@ -92,6 +97,9 @@ class Sweep(Fit):
         # With --storage, several sweeps share a folder, and optuna deals the work out.
         with contextlib.nullcontext() if self.storage else SweepFolder(out).lock():
             _check_folder(out, base)
+            if self.print_commands:
+                self._print_commands(base, axes, out)
+                return 0
             self._train_and_choose(base, axes, out)
         return 0
 
@@ -128,6 +136,34 @@ class Sweep(Fit):
         code = f" --backbone {base.backbone}" if base.backbone is not None and names_file(base.backbone) else ""
         print(printable(f"to train it on all of the source: tsadapt fit --config {config} --holdout 0{code}"))
 
+    def _print_commands(self, base: RunConfig, axes: "Axes", out: Path) -> None:
+        """A line for source-only and for every other run, each with its config in the sweep's folder."""
+        from tsadapt.config import to_toml
+        from tsadapt.files import write_atomically
+        from tsadapt.models.encoders import names_file
+        from tsadapt.runs.folder import RunFolder, SweepFolder
+        from tsadapt.sweep.plan import SOURCE_ONLY, Planned
+
+        if self.search == "optuna":
+            raise UserError(
+                "--print-commands needs all runs beforehand, and optuna proposes them one by one: leave out --search"
+                " optuna, or start the sweep on several machines with one --storage."
+            )
+        folder = SweepFolder(out.absolute())
+        code = ["--backbone", base.backbone] if base.backbone is not None and names_file(base.backbone) else []
+        more = [
+            *code,
+            *(["--keep-memory"] if self.keep_memory else []),
+            *(["--tensorboard"] if self.tensorboard else []),
+        ]
+        for one in [Planned.of(base, SOURCE_ONLY, out), *self._planned(base, axes, out)]:
+            run = RunFolder(one.out.absolute())
+            file = folder.planned_config(run)
+            write_atomically(file, to_toml(one.config))
+            print(shlex.join(["tsadapt", "fit", "--config", str(file), "--out", str(run.path), *more]))
+        folder.runs_folder.mkdir(exist_ok=True)
+        print(f"run the same sweep without --print-commands, to choose among these runs ({out})", file=sys.stderr)
+
     def _check_flags(self) -> None:
         if self.jobs < 1 or (self.trials is not None and self.trials < 1):
             raise UserError("--jobs and --trials are numbers from 1 on.")
@@ -140,24 +176,12 @@ class Sweep(Fit):
         self, base: RunConfig, axes: "Axes", reference: "Planned", out: Path
     ) -> "tuple[list[Planned], dict[Path, str]]":
         """Source-only first and by itself: it finds what is wrong with the data, and fills caches; then the others."""
-        from tsadapt.objectives.objective import uses
         from tsadapt.runs.fit import Interrupted
-        from tsadapt.sweep.plan import Planned, draw, grid
         from tsadapt.sweep.runner import How, run_all, train
         from tsadapt.sweep.search import Search
-        from tsadapt.training.setup import check_choices
 
-        # All that can be known before anything is trained.
-        search = self.search or ("random" if self.trials is not None else "grid")
-        settings = draw(axes, self.trials or TRIALS, base.seed) if search == "random" else []
-        settings = grid(axes) if search == "grid" else settings
-        planned = [Planned.of(base, one, out) for one in settings]
-        for one in planned:
-            check_choices(one.config)
-        for name in axes:
-            if not any(uses(one.config, name) for one in planned or [Planned.of(base, {}, out)]):
-                raise UserError(f"--grid sweeps {name}, but no term of these runs has such a setting.")
-        study = Search(base, axes, out, self.storage) if search == "optuna" else None
+        planned = self._planned(base, axes, out)
+        study = Search(base, axes, out, self.storage) if self.search == "optuna" else None
         how = How(self.overwrite, self.tensorboard, self.keep_memory)
         try:
             print("source-only, the reference …", file=sys.stderr, flush=True)
@@ -169,6 +193,23 @@ class Sweep(Fit):
             return planned, run_all(planned, self.jobs, self.quiet, judged_by, how)
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise KeyboardInterrupt("run the same command to resume") from stopped
+
+    def _planned(self, base: RunConfig, axes: "Axes", out: Path) -> "list[Planned]":
+        """All runs that can be known before anything is trained, checked; none of optuna's."""
+        from tsadapt.objectives.objective import uses
+        from tsadapt.sweep.plan import Planned, draw, grid
+        from tsadapt.training.setup import check_choices
+
+        search = self.search or ("random" if self.trials is not None else "grid")
+        settings = draw(axes, self.trials or TRIALS, base.seed) if search == "random" else []
+        settings = grid(axes) if search == "grid" else settings
+        planned = [Planned.of(base, one, out) for one in settings]
+        for one in planned:
+            check_choices(one.config)
+        for name in axes:
+            if not any(uses(one.config, name) for one in planned or [Planned.of(base, {}, out)]):
+                raise UserError(f"--grid sweeps {name}, but no term of these runs has such a setting.")
+        return planned
 
     def _scorer(self) -> Any:
         """What guides optuna: the validator of --by if it scores a run alone, else dev."""

@@ -14,7 +14,7 @@ from tsadapt.data.images import Images
 from tsadapt.data.loader import mixed
 from tsadapt.data.reading import oddity, reading
 from tsadapt.data.transforms import evaluation_transform
-from tsadapt.data.types import Domain
+from tsadapt.data.types import Domain, Roles
 from tsadapt.errors import UserError
 from tsadapt.files import write_atomically
 from tsadapt.models.normalisation import batch_statistics
@@ -29,7 +29,7 @@ from tsadapt.selection.validators import scores_of
 from tsadapt.training.setup import Task
 from tsadapt.training.trainer import Trainer
 
-__all__ = ["Candidates", "candidate_steps", "kept_source_rows", "mixtures"]
+__all__ = ["Candidates", "candidate_steps", "kept_source_rows", "mixtures", "trained_model"]
 
 MOST_SOURCE_ROWS = 5000
 """Rows of the source (train) that are kept: enough to tell the domains apart."""
@@ -58,16 +58,21 @@ def _some_rows(rows: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).permutation(rows)[:MOST_SOURCE_ROWS])
 
 
+def trained_model(task: Task, trainer: Trainer, run: RunFolder, quiet: bool) -> TrainedModel:
+    """The network of a run that is being trained, as one that can be asked."""
+    return TrainedModel(
+        trainer.model, task.classes, task.architecture, task.columns, task.preprocessing, trainer.device,
+        task.config.workers, quiet, run, roles=Roles(task.config.id_column, task.config.label_column),
+    )  # fmt: skip
+
+
 class Candidates:
     """Takes the candidates of a run as they come; with more than one, scores each, and keeps its weights."""
 
     def __init__(self, task: Task, trainer: Trainer, run: RunFolder, quiet: bool) -> None:
         self.task, self.trainer, self.run = task, trainer, run
         self.steps = candidate_steps(task.config)
-        self.model = TrainedModel(
-            trainer.model, task.classes, task.architecture, task.columns, task.preprocessing,
-            trainer.device, task.config.workers, quiet, run,
-        )  # fmt: skip
+        self.model = trained_model(task, trainer, run, quiet)
         self.records = Records(run.scores_file, trainer.at) if len(self.steps) > 1 else None
         self._step, self._known = 0, dict[int, Predicted]()
 

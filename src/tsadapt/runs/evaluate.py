@@ -3,14 +3,17 @@
 Shapes: N rows, C classes.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tsadapt.data.types import Domain, match_labels
+from tsadapt.errors import UserError
 from tsadapt.runs.model import Predicted
+from tsadapt.trust.interval import wilson
 
-__all__ = ["MOST_CLASSES", "calibration_error", "score"]
+__all__ = ["MOST_CLASSES", "calibration_error", "score", "score_rows", "without_rows"]
 
 MOST_CLASSES = 500
 """Classes up to which the confusion matrix is a table: of 10,000 it would have a hundred million numbers."""
@@ -50,6 +53,33 @@ def score(predictions: Predicted, domain: Domain, classes: tuple[str, ...]) -> d
         "unknown_rows": int((y < 0).sum()),
     }
     return metrics
+
+
+def score_rows(predictions: Predicted, labels: np.ndarray) -> dict[str, float]:
+    """The accuracy on the rows whose label is known (not −1), with Wilson's 95 % interval."""
+    y = labels[predictions.rows]
+    known = y >= 0
+    found = wilson(int((predictions.guess[known] == y[known]).sum()), int(known.sum()))
+    return {"accuracy": found.value, "low": found.low, "high": found.high}
+
+
+def without_rows(predictions: Predicted, domain: Domain, rows: np.ndarray) -> tuple[Predicted, Domain]:
+    """Predictions and domain without some rows of the domain; an unreadable row stays one."""
+    kept = np.setdiff1d(np.arange(len(domain)), rows)
+    if not len(kept):
+        raise UserError(
+            f"All rows of {domain.name} are trained on with their labels: there is nothing to measure with."
+        )
+    place = {int(row): i for i, row in enumerate(kept)}
+    mine = [i for i, row in enumerate(predictions.rows) if row in place]
+    found = replace(
+        predictions,
+        features=predictions.features[mine],
+        logits=predictions.logits[np.array(mine)],
+        rows=[place[predictions.rows[i]] for i in mine],
+        unreadable={place[row]: why for row, why in predictions.unreadable.items() if row in place},
+    )
+    return found, domain.keep(kept.tolist())
 
 
 def _confusion(labels: np.ndarray, guess: np.ndarray, classes: int) -> list[list[int]] | np.ndarray:

@@ -318,6 +318,10 @@ class SweepFolder:
         """What one of its runs printed."""
         return self.path / "logs" / f"{run.path.name}.txt"
 
+    def planned_config(self, run: RunFolder) -> Path:
+        """The config of one of its runs that another command trains."""
+        return self.path / "planned" / f"{run.path.name}.toml"
+
     def run(self, config: RunConfig) -> RunFolder:
         """The folder of one of its runs."""
         return RunFolder(self.runs_folder / config.hash())

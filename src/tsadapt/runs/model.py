@@ -23,18 +23,20 @@ from safetensors.torch import load as load_weights
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from tsadapt.cache import cache_root
 from tsadapt.data.image_loader import grouped, image_pass, workers_here
 from tsadapt.data.images import Images
 from tsadapt.data.in_memory import as_dataset
 from tsadapt.data.loader import seeded
+from tsadapt.data.tables import NO_ROLES
 from tsadapt.data.transforms import Framing, evaluation_transform
-from tsadapt.data.types import Domain, Unreadable
+from tsadapt.data.types import Domain, Roles, Unreadable
 from tsadapt.errors import UserError, counted, printable
 from tsadapt.files import write_atomically
 from tsadapt.models.backbones import Backbone, Origin, make_backbone
 from tsadapt.models.classifier import Classifier
 from tsadapt.models.encoders import encoder_again
-from tsadapt.models.features import cache_root
+from tsadapt.models.inference import BATCH
 from tsadapt.models.networks import Architecture, build
 from tsadapt.models.normalisation import normalisations, normalise_by, statistics_batches
 from tsadapt.models.preprocessing import Preprocessing, Reader
@@ -45,6 +47,7 @@ from tsadapt.training.runtime import autocast, pick_device
 
 __all__ = ["Predicted", "TrainedModel", "Which", "load"]
 
+ROLES = ("id", "label")
 ROWS_AT_ONCE = 512
 STORED_AT_ONCE = 64
 IMAGES_AT_ONCE = 16
@@ -58,12 +61,14 @@ class Predicted:
     """Features (N, K) and logits (N, C) of the rows of a domain; the logits of many rows and classes as factors.
 
     `rows` are the numbers of the rows in the domain, and `unreadable` those that are left out, with the reason.
+    Probabilities are softmax(logits/T), T the `temperature`.
     """
 
     features: np.ndarray
     logits: Logits
     rows: list[int]
     unreadable: Unreadable
+    temperature: float = 1.0
 
     @property
     def guess(self) -> np.ndarray:
@@ -72,13 +77,13 @@ class Predicted:
 
     @property
     def probabilities(self) -> np.ndarray:
-        """softmax(logits), (N, C)."""
+        """softmax(logits/T), (N, C)."""
         return np.concatenate([*self.probability_blocks()])
 
     def probability_blocks(self) -> Iterator[np.ndarray]:
         """The same, some rows at a time."""
         for block in blocks(self.logits):
-            yield torch.from_numpy(block).double().softmax(1).numpy()
+            yield (torch.from_numpy(block).double() / self.temperature).softmax(1).numpy()
 
     def finite_rows(self) -> np.ndarray:
         """Which rows (N,) have finite features and logits."""
@@ -89,7 +94,10 @@ class Predicted:
 
 @dataclass(frozen=True, repr=False)
 class TrainedModel:
-    """A trained network with its classes, its architecture, a table's column names, and how photographs reach it."""
+    """A trained network with its classes, its architecture, a table's column names, and how photographs reach it.
+
+    Its logits are divided by the `temperature` that calibrates them; it is 1 but for a result of `adapt`.
+    """
 
     network: Classifier
     classes: tuple[str, ...]
@@ -101,6 +109,9 @@ class TrainedModel:
     quiet: bool = True
     run: RunFolder | None = None
     rows_at_once: int = ROWS_AT_ONCE
+    roles: Roles = NO_ROLES
+    """Columns of a table that were no features in training; it need not have them any more."""
+    temperature: float = 1.0
 
     def __repr__(self) -> str:
         where = "" if self.run is None else f" of {self.run.path}"
@@ -133,14 +144,23 @@ class TrainedModel:
             raise UserError("This model has no run folder, so it has no metrics.")
         return self.run.metrics
 
-    def read(self, data: Any) -> Domain:
-        """The rows that it is asked about: of a dataset with splits, the test split."""
-        domain = as_dataset(data, self.columns, name="the data").test
+    def read(self, data: Any, roles: Roles = NO_ROLES) -> Domain:
+        """The rows that it is asked about: of a dataset with splits, the test split.
+
+        `roles` name columns of a table that are no features, where these are not those of training.
+        """
+        needed = tuple(role for role in roles.needed if getattr(roles, role) is not None)
+        there = Roles(roles.id or self.roles.id, roles.label or self.roles.label, needed)
+        domain = as_dataset(data, self.columns, name="the data", roles=there).test
+        if isinstance(data, Domain):  # it was read before, and its notes said
+            return domain
         for note in domain.notes:
             if self.quiet:
                 warnings.warn(note, stacklevel=3)
             else:
                 print(printable(f"note: {note}"), file=sys.stderr)
+        for said in () if self.quiet else domain.recognised:
+            print(printable(f"note: {said}"), file=sys.stderr)
         return domain
 
     def adapt_bn(self, data: Any) -> Self:
@@ -218,7 +238,7 @@ class TrainedModel:
             rows = [*range(len(domain))]
             for group in groups:
                 outputs.add(domain.x[group.start : group.stop])
-        return Predicted(*outputs.arrays(), rows, unreadable)
+        return Predicted(*outputs.arrays(), rows, unreadable, self.temperature)
 
     def collector(self, rows: int) -> "_Collector":
         """Takes inputs some at a time and gives features and logits of all of them, `rows` in number."""
@@ -239,6 +259,9 @@ class TrainedModel:
         """Write the weights, a frozen backbone's weights, and a description with all the rest; `load` reads it."""
         folder = folder if isinstance(folder, ModelFolder) else ModelFolder(Path(folder))
         described: dict[str, Any] = {"classes": self.classes, "columns": self.columns}
+        described |= {f"{role}_column": name for role in ROLES if (name := getattr(self.roles, role)) is not None}
+        if self.temperature != 1:
+            described["temperature"] = self.temperature
         if (images := self.preprocessing) is not None:
             backbone = {key: value for key, value in vars(images.backbone).items() if key not in ("module", "origin")}
             described["images"] = {
@@ -248,6 +271,7 @@ class TrainedModel:
             if images.backbone.origin is not None:
                 described["images"]["encoder"] = asdict(images.backbone.origin)
             if images.frozen:
+                described["images"]["precision"] = images.precision
                 _save_backbone(folder.backbone, images.backbone)
                 described["images"]["fingerprint"] = images.backbone.fingerprint()
         weights = _packed(self.network)
@@ -274,9 +298,10 @@ class TrainedModel:
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             raise UserError(f"The model in {folder.path} cannot be loaded: {str(error).splitlines()[0]}.") from error
         columns = described.get("columns")
+        roles = Roles(described.get("id_column"), described.get("label_column"))
         return cls(
             network.to(device).eval(), tuple(described["classes"]), architecture, columns and tuple(columns),
-            preprocessing, device, **details,
+            preprocessing, device, roles=roles, temperature=described.get("temperature", 1.0), **details,
         )  # fmt: skip
 
 
@@ -357,7 +382,16 @@ def load(
         elif sweep.exists:
             hint = " The sweep did not finish: run the same sweep command again."
         raise UserError(f"No trained model in {folder.path}: expected {model.weights}.{hint}")
+    model = _calibrated(RunFolder(path).model, model)
     return TrainedModel.read_from(model, where, backbone, run=folder, quiet=quiet)
+
+
+def _calibrated(adapted: ModelFolder, chosen: ModelFolder) -> ModelFolder:
+    """A result of `adapt` has the chosen model beside its runs, with its temperature; elsewhere the chosen one."""
+    if adapted == chosen or not adapted.description.is_file():
+        return chosen
+    ours, theirs = (read_json(one.description, ("classes",)).get("weights") for one in (adapted, chosen))
+    return adapted if ours is not None and ours == theirs else chosen
 
 
 def _whole(path: Path, digest: str | None) -> bytes:
@@ -420,4 +454,7 @@ def _preprocessing(images: dict[str, Any], folder: ModelFolder, encoder: str | n
     backbone = Backbone(module=module, origin=origin, **fields)
     if images.get("fingerprint", backbone.fingerprint()) != backbone.fingerprint():
         raise ValueError(f"{folder.backbone.name} is damaged, its content does not match its checksum. Train it again")
-    return Preprocessing(backbone, Framing(**images["framing"]), images["frozen"], images["ten_crop"])
+    precision = images.get("precision", "fp32")  # the only one, before it was noted
+    if precision not in BATCH:
+        raise ValueError(f"its features are of precision {precision!r}, expected {', '.join(BATCH)}")
+    return Preprocessing(backbone, Framing(**images["framing"]), images["frozen"], images["ten_crop"], precision)

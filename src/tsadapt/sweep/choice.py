@@ -55,6 +55,8 @@ def read_candidates(runs: Sequence[Path], tell: Callable[[str], object] = str) -
         for step in steps:
             predictions = Predictions.read(run.predictions_file(step))
             found.append(Candidate(run.path, step, config, predictions, by_step.get(str(step))))
+    if taught := {candidate.run for candidate in found if candidate.config.use_target_labels}:
+        tell(f"note: {counted(len(taught), 'run')} trained on labels of target rows: this is no choice without labels.")
     _check_one_task([candidate.run for candidate in found])
     return found
 

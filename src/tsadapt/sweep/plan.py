@@ -26,7 +26,9 @@ __all__ = [
     "parse_axis",
 ]
 
-SOURCE_ONLY: dict[str, Any] = {"method": "source-only", "source_term": "ce", "target_terms": (), "term_weight": {}}
+SOURCE_ONLY: dict[str, Any] = {
+    "method": "source-only", "source_term": "ce", "target_terms": (), "term_weight": {}, "sdat": False,
+}  # fmt: skip
 """What makes a run the reference that every sweep compares with."""
 
 PAPER_GRID = ("lambda0=0.1,0.25,0.5,0.75,1.0", "beta=0.01,0.05,0.1,0.15,0.2")
@@ -40,6 +42,8 @@ NOT_SWEPT = (
     "holdout",
     "target_share",
     "target_draw",
+    "target_labels",
+    "use_target_labels",
 )
 
 

@@ -46,13 +46,20 @@ def run_all(
     judged_by: dict[str, Any] | None = None,
     how: How = AS_USUAL,
     ended: Callable[[Planned, str], None] | None = None,
+    outdated: Callable[[Planned], bool] | None = None,
 ) -> dict[Path, str]:
     """Train every run that is not done; why those failed that did, by their folders. Ctrl-C saves and stops all.
 
-    One that is done, but judged by other labels than `judged_by`, is judged again. `ended` is told of each that was
-    trained, as soon as it is over, and why it failed (or nothing).
+    One that is done, but judged by other labels than `judged_by`, or `outdated`, is judged again. `ended` is told of
+    each that was trained, as soon as it is over, and why it failed (or nothing).
     """
-    todo = [one for one in planned if how.overwrite or not one.done or judged_by not in (None, one.judged_by)]
+
+    def due(one: Planned) -> bool:
+        if how.overwrite or not one.done or judged_by not in (None, one.judged_by):
+            return True
+        return outdated is not None and outdated(one)
+
+    todo = [one for one in planned if due(one)]
     failed: dict[Path, str] = {}
     outcomes = _one_by_one(todo, how) if jobs == 1 or len(todo) < 2 else _side_by_side(todo, jobs, how)
     with StepProgress(len(planned), len(planned) - len(todo), quiet, "run") as progress:
