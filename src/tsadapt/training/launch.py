@@ -14,8 +14,11 @@ from tsadapt.errors import UserError
 
 __all__ = ["in_turn", "joined", "speaks"]
 
-PATIENCE = timedelta(days=7)
-"""How long processes wait for each other: the first one evaluates alone. A dead one ends the others at once."""
+JOINING, PATIENCE = timedelta(minutes=10), timedelta(days=7)
+"""How long processes wait for each other at the start, and from then on: the first one evaluates alone.
+
+A dead one ends the others at once.
+"""
 
 LOST = "tsadapt/failed"
 """The key of the store under which the first process that fails says so."""
@@ -41,7 +44,7 @@ def joined() -> Iterator[Processes | None]:
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    distributed.init_process_group(timeout=PATIENCE)
+    _join()
     try:
         processes = Processes()
         with warnings.catch_warnings():
@@ -64,6 +67,29 @@ def joined() -> Iterator[Processes | None]:
             distributed.destroy_process_group()
 
 
+def _join() -> None:
+    """Bring up the default process group with what torchrun says in the environment."""
+    try:
+        store, rank, number = next(distributed.distributed_c10d.rendezvous("env://", timeout=JOINING))
+        if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+            # On one machine the launcher's store outlives a restart, with the addresses of the processes that ended.
+            # On several each restart has a new one, or (the launcher's static rendezvous) counts that may differ.
+            store = distributed.distributed_c10d.PrefixStore(f"tsadapt/{_attempt()}", store)
+        distributed.init_process_group(store=store, rank=rank, world_size=number, timeout=JOINING)
+    except (distributed.DistError, RuntimeError) as error:
+        raise UserError(
+            f"The processes of this run could not join each other: {error} Expected all of them to start within"
+            f" {JOINING.seconds // 60} minutes and to reach each other by network; for several machines start torchrun"
+            " with --rdzv-backend c10d."
+        ) from error
+    distributed.distributed_c10d._set_pg_timeout(PATIENCE)
+
+
+def _attempt() -> str:
+    """How often the launcher has started these processes again."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
 @contextmanager
 def in_turn(processes: Processes | None) -> Iterator[None]:
     """What is inside is done by the first process of every machine alone, then by the others: they find its caches."""
@@ -77,7 +103,7 @@ def in_turn(processes: Processes | None) -> Iterator[None]:
 
 def _fails_first(what: str) -> bool:
     """Whether no other process has failed before, by the store that the launcher keeps."""
-    rank, attempt = distributed.get_rank(), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    rank, attempt = distributed.get_rank(), _attempt()
     mine = f"{rank}: {what}"[:200]
     try:
         store = distributed.distributed_c10d._get_default_store()
