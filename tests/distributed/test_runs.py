@@ -117,7 +117,7 @@ GLOO = ("terminate called without an active exception", "connectFullMesh failed"
 def started(command, here, env=None):
     """A command that starts processes; skipped where gloo could not join or leave them."""
     done = subprocess.run(
-        command, cwd=here, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False, timeout=600
+        command, cwd=here, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False, timeout=1200
     )
     if done.returncode and any(said in done.stderr for said in GLOO):
         pytest.skip("gloo failed by itself, as it does now and then on a busy machine")

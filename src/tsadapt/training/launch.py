@@ -14,7 +14,7 @@ from tsadapt.errors import UserError
 
 __all__ = ["in_turn", "joined", "speaks"]
 
-JOINING, PATIENCE = timedelta(minutes=10), timedelta(days=7)
+JOINING, PATIENCE = timedelta(minutes=5), timedelta(days=7)
 """How long processes wait for each other at the start, and from then on: the first one evaluates alone.
 
 A dead one ends the others at once.
