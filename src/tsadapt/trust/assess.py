@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tsadapt.errors import counted
 from tsadapt.selection.logits import blocks, softmax
 from tsadapt.selection.predictions import Predictions
 from tsadapt.trust.accuracy import (
@@ -269,7 +270,7 @@ def _notes(
         notes.append("There is no other network to compare with: the estimate rests on one network's confidence.")
     if len(judged.labels_v) < LEAST_HELD:
         notes.append(
-            f"{len(judged.labels_v)} source rows are held out, too few to calibrate with: train with --holdout 0.1 or"
-            " more."
+            f"Only {counted(len(judged.labels_v), 'source row')} could be held out of training, too few to check the"
+            " probabilities with: more labelled source rows, or a larger --holdout, make them and the estimate safer."
         )
     return notes
