@@ -156,19 +156,23 @@ def test_what_cannot_be_trained_is_left_out_and_named(tmp_path):
     assert "batch normalisation" in made.summary["failed"]["adabn"]
 
 
-def test_a_killed_command_goes_on_to_the_same_result(tmp_path):
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda by: by.name)
+def test_a_stopped_command_goes_on_to_the_same_result(tmp_path, by):
+    """Killed, or asked to stop once: then it says in one line that it can go on."""
     x_s, y_s, x_t, _ = two_domains(n=300)
     for name, arrays in (("s", {"x": x_s, "y": y_s}), ("t", {"x": x_t})):
         np.savez(tmp_path / f"{name}.npz", **arrays)
     words = [str(tmp_path / "s.npz"), str(tmp_path / "t.npz"), "--portfolio", "paper", "--steps", "600"]
     words += ["--checkpoint-every", "20", "--quiet"]
     command = [sys.executable, "-m", "tsadapt", "adapt", *words, "--out", str(tmp_path / "killed")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("killed/runs/*/checkpoints/*")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.send_signal(by)
+    _, said = process.communicate()
+    if by != signal.SIGKILL:
+        assert (process.returncode, said) == (130, "tsadapt: interrupted; the same command resumes\n")
     assert not (tmp_path / "killed" / "summary.json").exists()
     assert main(["adapt", *words, "--out", str(tmp_path / "killed")]) == 0
     assert main(["adapt", *words, "--out", str(tmp_path / "whole")]) == 0

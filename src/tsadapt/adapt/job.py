@@ -32,7 +32,7 @@ from tsadapt.report.collect import collect
 from tsadapt.report.html import write_page
 from tsadapt.report.page import Trusted
 from tsadapt.report.result import Result, write_trust
-from tsadapt.runs.fit import train_run, versions
+from tsadapt.runs.fit import Interrupted, train_run, versions
 from tsadapt.runs.model import Predicted, TrainedModel, load
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import Choice, choose
@@ -94,10 +94,13 @@ class _Job:
 
     def train(self, config: RunConfig, out: Path, watch: Callable[[Trainer], None] | None = None) -> None:
         """Train a run to its end, or find it done."""
-        train_run(
-            config, out, quiet=True, watch=watch, data=self.data, encoder=self.encoder, target_labels=self.learned,
-            notes=False,
-        )  # fmt: skip
+        try:
+            train_run(
+                config, out, quiet=True, watch=watch, data=self.data, encoder=self.encoder, target_labels=self.learned,
+                notes=False,
+            )  # fmt: skip
+        except Interrupted as stopped:
+            raise KeyboardInterrupt("the same command resumes") from stopped
 
 
 def adapt(

@@ -108,7 +108,8 @@ def _table(
         def kept(values: np.ndarray) -> tuple[float | None, ...]:
             return tuple(None if i in out or np.isnan(v) else float(v) for i, v in enumerate(values))
 
-        columns.append(Column("rank", kept(choice.ranks[choice.by]), "low", f"by {choice.by}, without target labels"))
+        how = "by the mean rank over the validators beside it" if choice.by == CONSENSUS else f"by {choice.by}"
+        columns.append(Column("rank", kept(choice.ranks[choice.by]), "low", f"{how}, without target labels"))
         asked = VOTERS if choice.by == CONSENSUS else (choice.by,)
         known = [name for name in asked if name in choice.scores and not np.isnan(choice.scores[name]).all()]
         text = "a validator's score, without target labels"
