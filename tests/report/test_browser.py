@@ -241,4 +241,6 @@ def test_print_is_light_and_leaves_controls_out(browser, pages):
         for selector in ("#theme", ".controls", ".tabs", ".within", ".more"):
             assert opened.count(f"{selector}:visible") == 0, selector
         assert opened.count("article:visible") == 3
+        cut = "[...document.querySelectorAll('pre')].filter(p => p.scrollWidth > p.clientWidth).length"
+        assert opened.page.evaluate(cut) == 0  # paper does not scroll
         assert len(opened.page.pdf()) > 10_000

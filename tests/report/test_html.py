@@ -215,6 +215,6 @@ def test_what_is_odd_about_classes_and_what_the_estimate_is_worth_stand_on_the_f
     trusted = Trusted(estimate=Interval(0.9, 0.8, 0.95), notes=(odd,), worth=worth)
     text = render(page_of(made(trusted=trusted)))
     first = text.partition("</section>")[0]
-    assert "82% of the target seem to be &lt;ant&gt;." in first
+    assert "82 % of the target seem to be &lt;ant&gt;." in first
     assert worth in first
     assert text.count("seem to be") == 1

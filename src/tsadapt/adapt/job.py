@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -299,11 +300,12 @@ def _foreseen(job: _Job, left: Sequence[str]) -> tuple[dict[str, int], float, di
             continue
         steps[name] = task.config.steps or 0
         trainer.step()
-        began, taken = time.monotonic(), 0
-        while taken < TIMED_STEPS and time.monotonic() - began < 1:
+        taken: list[float] = []
+        while len(taken) < TIMED_STEPS and sum(taken) < 1:
+            began = time.monotonic()
             trainer.step()
-            taken += 1
-        mine = (time.monotonic() - began) / taken * steps[name]
+            taken.append(time.monotonic() - began)
+        mine = median(taken) * steps[name]
         seconds, longest = seconds + mine, max(longest, mine)
     return steps, seconds + longest, failed
 
