@@ -162,6 +162,8 @@ def test_the_first_screen_says_what_was_done_with_what():
     text = render(page_of(made(label="strong", held=7, source_accuracy=0.9)))
     assert "(and 7 held out) to 50 new rows, by strong (tsa + mi)." in text
     assert "on 7 held-out source rows" in text
+    plain = replace(made(label="source-only"), objective="source-only")
+    assert "learned from 20 labelled rows and used on 50 new rows as it is, by source-only." in render(page_of(plain))
     assert "on the source rows it learned from" in render(page_of(made(source_accuracy=0.9)))
     meaning = "A prediction is doubtful if its probability of being right is below 50%: 5 <rows> are."
     right = np.linspace(0.2, 1, 50)

@@ -17,7 +17,7 @@ from tsadapt.data.images import Images
 from tsadapt.data.types import Dataset, match_labels
 from tsadapt.data.types import Domain as DataDomain
 from tsadapt.errors import UserError, counted
-from tsadapt.report.comparison import MOST_SECTIONS, compared
+from tsadapt.report.comparison import MOST_SECTIONS, compared, named
 from tsadapt.report.maps import Maps
 from tsadapt.report.page import (
     Curve,
@@ -222,7 +222,8 @@ def collect_run(
 
 
 def _title(run: RunFolder, step: int, last: bool, label: str) -> str:
-    return f"{label or run.path.name}, {run.config.objective}{'' if last else f', step {step}'}"
+    name = named(label, run.config.objective) if label else f"{run.path.name}, {run.config.objective}"
+    return f"{name}{'' if last else f', step {step}'}"
 
 
 def _found_again(
@@ -399,6 +400,8 @@ def _curves(records: Sequence[dict[str, Any]], classes: int) -> tuple[Curve, ...
         for name, value in record.items():
             if isinstance(value, int | float) and name != "step" and np.isfinite(value):
                 found.setdefault(name, []).append((record["step"], float(value)))
+    if len(terms & found.keys()) == 1:  # of which the loss is the sum
+        found.pop("loss", None)
     curves = []
     for name, pairs in found.items():
         steps, values = zip(*pairs, strict=True)

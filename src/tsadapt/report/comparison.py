@@ -75,12 +75,13 @@ def compared(
 
 
 def named(name: str, objective: str) -> str:
-    """A candidate's name, if it has one, and its objective where that says more.
+    """A candidate's name, if it has one (after that of its result), and its objective where that says more.
 
-    >>> named("strong", "ce + mi"), named("cdan+e", "ce + cdan+e"), named("source-only", "source-only"), named("", "ce")
-    ('strong (ce + mi)', 'cdan+e', 'source-only', 'ce')
+    >>> named("strong", "ce + mi"), named("cdan+e", "ce + cdan+e"), named("r: mi", "ce + mi"), named("", "ce")
+    ('strong (ce + mi)', 'cdan+e', 'r: mi', 'ce')
     """
-    return name or objective if name in ("", objective, objective.removeprefix("ce + ")) else f"{name} ({objective})"
+    said = name.rpartition(": ")[2] in ("", objective, objective.removeprefix("ce + "))
+    return name or objective if said else f"{name} ({objective})"
 
 
 def _as_candidate(run: RunFolder) -> Candidate:

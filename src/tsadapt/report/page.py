@@ -165,7 +165,7 @@ class RunPage:
     kind: str
     """What a row is: image or row."""
     label: str = ""
-    """What the run is called among the candidates of a result, if it is one."""
+    """What the run is called among the candidates of a result, if it is one; "RESULT: NAME" beside other runs."""
     held: int = 0
     """Source rows that were held out of training."""
     source_rows: Rows | None = None

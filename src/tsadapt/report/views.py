@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tsadapt.data.images import Images, UnreadableImageError
+from tsadapt.objectives.named import SOURCE_ONLY
 from tsadapt.report.charts import Line, drawn
 from tsadapt.report.comparison import named
 from tsadapt.report.page import Column, Comparison, Interval, Measured, Page, Plane, Rows, RunPage
@@ -59,6 +60,7 @@ class View:
     run: RunPage
     verdict: tuple[str, str]
     method: str
+    plain: bool
     tiles: list[dict[str, Any]]
     first: int
     shown: int
@@ -111,7 +113,8 @@ def _view(mark: str, run: RunPage, page: Page, album: Album) -> tuple[View, dict
     pixelated = rows.pictures is not None and _are_small(rows.pictures)
     known = {name: list(group) for name, group in groupby(map(drawn, run.curves), lambda line: line.group)}
     view = View(
-        mark, run, verdict(run), named(run.label, run.objective), tiles,
+        mark, run, verdict(run), named(run.label.rpartition(": ")[2], run.objective), run.objective == SOURCE_ONLY,
+        tiles,
         FIRST_IMAGES if rows.pictures is not None else FIRST_ROWS, len(rows), pixelated,
         [(c, name, int(counts[c])) for c, name in enumerate(run.classes) if counts[c]], int(doubtful.sum()),
         trusted is None or trusted.doubtful is None, _shares(run),
