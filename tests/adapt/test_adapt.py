@@ -7,11 +7,13 @@ import time
 
 import numpy as np
 import pytest
+from tests.photos import SHORT, TINY, write_classes, write_flat
 
 import tsadapt
 from tsadapt.adapt import adapt
 from tsadapt.cli import main
 from tsadapt.errors import UserError
+from tsadapt.report.collect import collect
 
 FEW = {"steps": 60, "portfolio": ("adabn", "paper")}
 
@@ -96,7 +98,7 @@ def test_target_labels_that_come_with_the_data_have_no_part(tmp_path, result):
         assert other.summary[name] == made.summary[name]
 
 
-def test_the_same_call_finds_everything_done(result, monkeypatch):
+def test_the_same_call_finds_everything_done(result, monkeypatch, capsys):
     made, folder, labels = result
     x_s, y_s, x_t, _ = two_domains()
     from tsadapt.training.trainer import Trainer
@@ -104,6 +106,41 @@ def test_the_same_call_finds_everything_done(result, monkeypatch):
     monkeypatch.setattr(Trainer, "step", lambda *_: pytest.fail("trained again"))
     again = adapt((x_s, y_s), x_t, out=folder / "result", target_labels=labels, command="tsadapt adapt …", **FEW)
     assert {**again.summary, "seconds": 0} == {**made.summary, "seconds": 0}
+    assert capsys.readouterr().err == ""
+
+
+def test_the_page_can_be_made_again_with_all_that_is_known(result):
+    """`tsadapt report` on a result: the estimate, the names of the candidates, what was measured, and the command."""
+    made, folder, _ = result
+    again = collect([folder / "result"])
+    run, summary = again.runs[0], made.summary
+    assert vars(run.trusted.estimate) == summary["estimated_accuracy"]
+    assert run.trusted.meaning == summary["doubtful"]["meaning"]
+    assert int(run.trusted.doubtful.sum()) == summary["doubtful"]["rows"]
+    assert run.label == summary["chosen"]["candidate"]
+    assert {name.split(" (")[0] for name in again.comparison.names} == {"source-only", "adabn", "paper"}
+    assert (run.measured.rows, vars(run.measured.accuracy)) == (20, {
+        name: summary["measured_accuracy"][name] for name in ("value", "low", "high")
+    })  # fmt: skip
+    assert run.command[0] == again.command == "tsadapt adapt …"
+    page = (folder / "result" / "report.html").read_text(encoding="utf-8")
+    assert f"by {run.label}" in page
+    beside = collect([folder / "result", folder / "result" / summary["candidates"][0]["run"]])
+    assert any(column.name == "estimated accuracy" for column in beside.comparison.columns)
+    assert beside.runs[0].name.startswith("result: ")
+
+
+def test_what_is_worth_knowing_is_said_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TSADAPT_CACHE", str(tmp_path / "cache"))
+    labelled, new = write_classes(tmp_path / "labelled"), write_flat(tmp_path / "new")
+    adapt(
+        str(labelled), str(new), out=tmp_path / "r", portfolio=("adabn", "mi"), quiet=False, backbone=TINY,
+        weights="none", image_size=32, workers=0, device="cpu", **{**SHORT, "steps": 4},
+    )  # fmt: skip
+    said = capsys.readouterr().err
+    assert said.count("the backbone is frozen") == 1
+    assert said.count(" computed in ") == 2
+    assert "from the cache" not in said
 
 
 def test_an_objective_is_one_more_candidate(tmp_path):
@@ -119,19 +156,23 @@ def test_what_cannot_be_trained_is_left_out_and_named(tmp_path):
     assert "batch normalisation" in made.summary["failed"]["adabn"]
 
 
-def test_a_killed_command_goes_on_to_the_same_result(tmp_path):
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda by: by.name)
+def test_a_stopped_command_goes_on_to_the_same_result(tmp_path, by):
+    """Killed, or asked to stop once: then it says in one line that it can go on."""
     x_s, y_s, x_t, _ = two_domains(n=300)
     for name, arrays in (("s", {"x": x_s, "y": y_s}), ("t", {"x": x_t})):
         np.savez(tmp_path / f"{name}.npz", **arrays)
     words = [str(tmp_path / "s.npz"), str(tmp_path / "t.npz"), "--portfolio", "paper", "--steps", "600"]
     words += ["--checkpoint-every", "20", "--quiet"]
     command = [sys.executable, "-m", "tsadapt", "adapt", *words, "--out", str(tmp_path / "killed")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("killed/runs/*/checkpoints/*")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.send_signal(by)
+    _, said = process.communicate()
+    if by != signal.SIGKILL:
+        assert (process.returncode, said) == (130, "tsadapt: interrupted; the same command resumes\n")
     assert not (tmp_path / "killed" / "summary.json").exists()
     assert main(["adapt", *words, "--out", str(tmp_path / "killed")]) == 0
     assert main(["adapt", *words, "--out", str(tmp_path / "whole")]) == 0

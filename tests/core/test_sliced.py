@@ -1,5 +1,6 @@
 """The sliced Wasserstein distance of two sets of predictions."""
 
+import ot
 import pytest
 import torch
 
@@ -22,6 +23,12 @@ def test_against_a_loop():
         b = sorted(float(row @ theta[:, d]) for row in q)
         total += sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
     assert sliced_wasserstein(p, q, theta).item() == pytest.approx(total / (7 * 16))
+
+
+def test_against_pot():
+    p, q, theta = predictions(0), predictions(1), directions()
+    of_pot = ot.sliced_wasserstein_distance(p, q, projections=theta).item()
+    assert sliced_wasserstein(p, q, theta).item() == pytest.approx(of_pot**2, rel=1e-12)
 
 
 def test_sets_and_not_rows_are_compared():

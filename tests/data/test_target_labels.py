@@ -28,6 +28,14 @@ def test_rows_by_number(tmp_path, head):
     assert read_target_labels(path, ROWS, CLASSES).tolist() == [0, -1, -1, 1, -1]
 
 
+def test_a_name_of_two_lines(tmp_path):
+    """As the predictions of such a target have it, to copy from."""
+    path, names = tmp_path / "few.csv", ("a\nb", "c\u2028d", "e", 'f"', "g")
+    path.write_text('name,label\n"a\nb",dog\nc\u2028d,cat\n"f""",dog\n', encoding="utf-8")
+    found = read_target_labels(path, Domain("rows", torch.zeros(5, 2), row_names=names), CLASSES)
+    assert found.tolist() == [1, 0, -1, 1, -1]
+
+
 def test_a_class_called_label_is_no_heading(tmp_path):
     path = tmp_path / "few.csv"
     path.write_text("0,label\n")

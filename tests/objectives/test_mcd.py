@@ -1,9 +1,12 @@
 """MCD and SWD: three looks at a batch, each of which moves what it should and nothing else."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.configs import changed
 
+from tsadapt.core import random_directions, sliced_wasserstein
 from tsadapt.training.setup import make_task, make_trainer
 from tsadapt.training.trainer import Iteration
 
@@ -57,6 +60,25 @@ def test_heads_spread_apart_and_features_bring_them_together(config, name):
     step.minimize({"discrepancy": method.discrepancy(step.forward())}, only=[step.extractor])
     assert start < apart
     assert discrepancy() < apart
+
+
+def test_the_distances_written_out(config):
+    """MCD's is a mean over rows and classes; both are zero for heads that agree."""
+    names = ("mcd", "swd")
+    trainers = {name: make_trainer(make_task(changed(config, method=name, directions=7))) for name in names}
+    for name, trainer in trainers.items():
+        method = trainer.objective.method
+        out, _ = trainer.forward(trainer.batches.at(1), 0.5)
+        p, q = (head.target.logits.softmax(1).tolist() for head in out.heads)
+        if name == "mcd":
+            expected = sum(abs(a - b) for x, y in zip(p, q, strict=True) for a, b in zip(x, y, strict=True))
+            assert method.discrepancy(out).item() == pytest.approx(expected / (len(p) * len(p[0])), rel=1e-5)
+        else:
+            again, _ = trainer.forward(trainer.batches.at(1), 0.5)  # the directions are those of the step
+            theta = random_directions(len(p[0]), 7, again.generator())
+            assert method.discrepancy(out) == sliced_wasserstein(torch.tensor(p), torch.tensor(q), theta)
+        alike = replace(out, heads=(out.heads[0], out.heads[0]))
+        assert method.discrepancy(alike) == 0
 
 
 def test_the_distance_is_between_zero_and_two_over_the_classes(config):

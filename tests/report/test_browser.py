@@ -10,6 +10,7 @@ from tests.report.conftest import NASTY
 from tsadapt.report.collect import collect
 from tsadapt.report.html import write_page
 from tsadapt.report.page import Interval, Trusted
+from tsadapt.report.result import Result
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -48,7 +49,7 @@ def pages(several_page, photos_page, unlabelled, out):
     trusted = Trusted(Interval(0.9, 0.84, 0.95), right, right < 0.5, 0.5, shares=shares)
     made = {
         "several": several_page, "photos": photos_page,
-        "trusted": collect([unlabelled], trusted={unlabelled: trusted}),
+        "trusted": collect([unlabelled], results={unlabelled: Result(unlabelled, trusted)}),
     }  # fmt: skip
     for name, page in made.items():
         write_page(page, out / f"{name}.html")
@@ -134,6 +135,7 @@ def test_a_photograph_is_enlarged_and_turned(browser, pages):
         assert page.evaluate("[...document.images].filter(i => i.src && !i.naturalWidth && !i.hidden).length") == 0
         page.locator("#r0 button.tile").first.click()
         first = page.inner_text("#large-text")
+        assert page.locator("#r0 .tile .name").first.inner_text() in first  # also on paper, and without a click
         assert "<i>'\".png" in first
         assert page.is_disabled("#large-before")
         page.keyboard.press("ArrowRight")
@@ -200,6 +202,38 @@ def test_it_is_readable_without_javascript(browser, pages, name):
             assert opened.count("#r0 .tile img[src^='data:image']") == 24
 
 
+def test_rows_with_and_without_a_label_are_told_apart(browser, unlabelled, out):
+    truth = np.full(150, -1)
+    truth[:60] = np.arange(60) % 3
+    right = np.linspace(0.2, 1, 150)
+    trusted = Trusted(Interval(0.9, 0.84, 0.95), right, right < 0.5, 0.5, truth=truth)
+    page = collect([unlabelled], results={unlabelled: Result(unlabelled, trusted)})
+    assert (page.runs[0].measured.rows, page.runs[0].measured.where) == (60, "labels that were given to measure with")
+    file = out / "few.html"
+    write_page(page, file)
+    for script in (True, False):
+        with Opened(browser, file, java_script_enabled=script) as opened:
+            if script:
+                opened.page.click("#r0 .more")
+            cells = opened.page.locator("#r0 tr.tile td:nth-child(5)").all_inner_texts()
+            given = [int(text) for text in truth[: len(cells)]]
+            guess = page.runs[0].rows.guess.tolist()
+            assert cells == [
+                "" if y < 0 else "right" if y == g else page.runs[0].classes[y]
+                for y, g in zip(given, guess, strict=False)
+            ]
+
+
+def test_shares_and_their_interval_lie_on_each_other(browser, pages):
+    """On a phone as well, where numbers take two lines."""
+    for width in (1280, 390):
+        with Opened(browser, pages["trusted"], viewport={"width": width, "height": 800}) as opened:
+            for row in opened.page.locator("#r0 .shares tbody tr").all()[:3]:
+                bar, line = (row.locator(which).bounding_box() for which in (".b.target", ".whisker"))
+                assert bar["y"] <= line["y"]
+                assert line["y"] + line["height"] <= bar["y"] + bar["height"] + 0.1
+
+
 def test_print_is_light_and_leaves_controls_out(browser, pages):
     with Opened(browser, pages["several"], color_scheme="dark") as opened:
         opened.page.emulate_media(media="print", color_scheme="dark")
@@ -207,4 +241,6 @@ def test_print_is_light_and_leaves_controls_out(browser, pages):
         for selector in ("#theme", ".controls", ".tabs", ".within", ".more"):
             assert opened.count(f"{selector}:visible") == 0, selector
         assert opened.count("article:visible") == 3
+        cut = "[...document.querySelectorAll('pre')].filter(p => p.scrollWidth > p.clientWidth).length"
+        assert opened.page.evaluate(cut) == 0  # paper does not scroll
         assert len(opened.page.pdf()) > 10_000

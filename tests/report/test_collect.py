@@ -193,6 +193,8 @@ def test_curves_are_grouped_by_what_they_are(several):
     assert found["λ, the strength of the augmentation"].values[-1] == pytest.approx(0.25)
     assert found["classes with pseudo-labels"].values[-1] == 3
     assert found["tsa"].steps[-1] == 40
+    alone = {curve.name for curve in collect_run(RunFolder(several[0])).curves if curve.group == "terms"}
+    assert alone == {"ce"}  # a sum of one term says nothing new
 
 
 def test_what_cannot_be_reported(tmp_path):

@@ -127,9 +127,10 @@ def test_the_most_doubtful_come_first_and_every_class_is_there():
         ({}, "is not known", "least sure"),
         ({"trusted": Trusted(Interval(0.9, 0.85, 0.93), doubtful=np.arange(50) < 3)}, "An estimated 90 %", "3 of them"),
         ({"trusted": Trusted(doubtful=np.zeros(50, bool))}, "is not known", "None of them is doubtful"),
+        ({"trusted": Trusted(doubtful=np.arange(50) < 1)}, "is not known", "1 of them is doubtful: check it first, it"),
         ({"source_accuracy": 0.3, "source_reference": 0.9}, "is not known", "Do not use them yet"),
     ],
-    ids=["unknown", "estimated", "sure", "failed"],
+    ids=["unknown", "estimated", "sure", "one", "failed"],
 )
 def test_the_verdict_is_two_sentences(fields, first, second):
     said = verdict(made(**fields))
@@ -155,6 +156,21 @@ def test_without_an_estimate_the_softmax_is_said_to_be_none():
     for part in ("estimated accuracy", "85 to 93 %, without labels", "probability of being right below 50 %", "whisker",
                  "target, estimated", "few &lt;rows&gt;"):  # fmt: skip
         assert part in text, part
+
+
+def test_the_first_screen_says_what_was_done_with_what():
+    text = render(page_of(made(label="strong", held=7, source_accuracy=0.9)))
+    assert "(and 7 held out) to 50 new rows, by strong (tsa + mi)." in text
+    assert "on 7 held-out source rows" in text
+    plain = replace(made(label="source-only"), objective="source-only")
+    assert "learned from 20 labelled rows and used on 50 new rows as it is, by source-only." in render(page_of(plain))
+    assert "on the source rows it learned from" in render(page_of(made(source_accuracy=0.9)))
+    meaning = "A prediction is doubtful if its probability of being right is below 50%: 5 <rows> are."
+    right = np.linspace(0.2, 1, 50)
+    trusted = Trusted(Interval(0.9, 0.8, 0.95), right, right < 0.5, 0.5, meaning=meaning)
+    assert "5 &lt;rows&gt; are." in render(page_of(made(trusted=trusted)))
+    curves = (Curve("a", "more", (1, 2), (0.0, 1.0)),)
+    assert "1 more curve<" in render(page_of(made(curves=curves)))
 
 
 def test_pages_of_extremes_can_be_made():
@@ -201,6 +217,6 @@ def test_what_is_odd_about_classes_and_what_the_estimate_is_worth_stand_on_the_f
     trusted = Trusted(estimate=Interval(0.9, 0.8, 0.95), notes=(odd,), worth=worth)
     text = render(page_of(made(trusted=trusted)))
     first = text.partition("</section>")[0]
-    assert "82% of the target seem to be &lt;ant&gt;." in first
+    assert "82 % of the target seem to be &lt;ant&gt;." in first
     assert worth in first
     assert text.count("seem to be") == 1

@@ -33,6 +33,12 @@ def test_facts_of_target_terms_and_methods():
     assert methods["mcd"].composes == "yes, for each head"
     assert methods["adabn"].needs == "target, batch normalisation"
     assert methods["source-only"].needs == ""
+    assert methods["gsp"].needs == "target, POT (extra: gsp)"
+    assert methods["adda"].composes == "yes, in the pretraining"
+    # A setting that methods share, with a default of each one's own.
+    assert "`pretraining` 0.5," in methods["adda"].settings
+    assert "`pretraining` 0.2," in methods["etd"].settings
+    assert "`pretraining` 0.2" in methods["gsp"].settings
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -55,7 +55,10 @@ def test_missing_parts_are_said():
     assert any("no other network" in note for note in alone.notes)
     logits = 5 * np.eye(4)[TRUTH]
     without = assess([targets(logits), targets(logits)], 0, CLASSES)
-    assert any("0 source rows are held out" in note for note in without.notes)
+    assert any("No source row was held out" in note for note in without.notes)
+    one = candidate()
+    some = replace(one, features_v=one.features_v[:12], logits_v=one.logits_v[:12], labels_v=one.labels_v[:12])
+    assert any("Only 12 source rows could be held out" in note for note in assess([some, some], 0, CLASSES).notes)
     assert not any(name.startswith(("ATC", "DoC")) for name in without.parts)
     assert without.class_shares["ant"].value == 0.25
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tsadapt.report.result import SUMMARY, TRUST
 from tsadapt.runs.folder import ModelFolder, SweepFolder
 
 __all__ = ["ResultFolder"]
@@ -27,7 +28,12 @@ class ResultFolder:
     @property
     def summary(self) -> Path:
         """The choice, the estimate and the class shares, for programs."""
-        return self.path / "summary.json"
+        return self.path / SUMMARY
+
+    @property
+    def trust(self) -> Path:
+        """What is known of each target row, for `tsadapt report`."""
+        return self.path / TRUST
 
     @property
     def model(self) -> ModelFolder:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ from tsadapt.progress import StepProgress
 from tsadapt.report.collect import collect
 from tsadapt.report.html import write_page
 from tsadapt.report.page import Trusted
-from tsadapt.runs.fit import train_run, versions
+from tsadapt.report.result import Result, write_trust
+from tsadapt.runs.fit import Interrupted, train_run, versions
 from tsadapt.runs.model import Predicted, TrainedModel, load
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import Choice, choose
@@ -93,9 +95,13 @@ class _Job:
 
     def train(self, config: RunConfig, out: Path, watch: Callable[[Trainer], None] | None = None) -> None:
         """Train a run to its end, or find it done."""
-        train_run(
-            config, out, quiet=True, watch=watch, data=self.data, encoder=self.encoder, target_labels=self.learned
-        )
+        try:
+            train_run(
+                config, out, quiet=True, watch=watch, data=self.data, encoder=self.encoder, target_labels=self.learned,
+                notes=False,
+            )  # fmt: skip
+        except Interrupted as stopped:
+            raise KeyboardInterrupt("the same command resumes") from stopped
 
 
 def adapt(
@@ -118,9 +124,12 @@ def adapt(
     labelled target rows, a file or one label for each row (−1 for none): they measure, or with `use_target_labels`
     every candidate trains on them, and they measure nothing. `command` is what the page says to run again.
     """
+    said = set[str]()
 
     def tell(text: str) -> None:
-        if not quiet:
+        what = text.removeprefix("warning: ").removeprefix("note: ")  # the doctor's warnings are notes of training
+        if not quiet and what not in said:
+            said.add(what)
             print(printable(text), file=sys.stderr, flush=True)
 
     began = time.monotonic()
@@ -150,7 +159,7 @@ def adapt(
         model.save(job.folder.model)
         write_atomically(job.folder.predictions, _csv(job.data[1].train, predicted, model.classes, trust))
         tell("writing the page …")
-        _write_page(job, chosen, trust, findings, command)
+        _write_page(job, Result(chosen.run, _shown(job, trust, predicted), names, command), findings)
         write_json(job.folder.summary, summary)
     return Adapted(job.folder, summary, model)
 
@@ -280,7 +289,8 @@ def _foreseen(job: _Job, left: Sequence[str]) -> tuple[dict[str, int], float, di
     longest = 0.0
     for name in left:
         try:
-            task = make_task(job.configs[name], str, job.quiet, job.data, job.encoder, target_labels=job.learned)
+            tell, quiet = (str, True) if steps else (job.tell, job.quiet)  # the data and the network are those of all
+            task = make_task(job.configs[name], tell, quiet, job.data, job.encoder, target_labels=job.learned)
             trainer = make_trainer(task)
         except UserError as error:
             if name == REFERENCE:
@@ -290,11 +300,12 @@ def _foreseen(job: _Job, left: Sequence[str]) -> tuple[dict[str, int], float, di
             continue
         steps[name] = task.config.steps or 0
         trainer.step()
-        began, taken = time.monotonic(), 0
-        while taken < TIMED_STEPS and time.monotonic() - began < 1:
+        taken: list[float] = []
+        while len(taken) < TIMED_STEPS and sum(taken) < 1:
+            began = time.monotonic()
             trainer.step()
-            taken += 1
-        mine = (time.monotonic() - began) / taken * steps[name]
+            taken.append(time.monotonic() - began)
+        mine = median(taken) * steps[name]
         seconds, longest = seconds + mine, max(longest, mine)
     return steps, seconds + longest, failed
 
@@ -306,11 +317,12 @@ def _minutes(seconds: float) -> str:
 def _twin(job: _Job, chosen: Candidate) -> Predictions:
     """The chosen candidate with another seed: where the two disagree, one is wrong."""
     config = replace(chosen.config, seed=chosen.config.seed + 1)
-    out = job.folder.twins.run(config).path
-    job.tell("the chosen candidate with another seed …")
-    with StepProgress(chosen.step, 0, job.quiet) as progress:
-        job.train(config, out, lambda trainer: progress.advance(trainer.at, {}))
-    return read_candidates([out])[-1].predictions
+    run = job.folder.twins.run(config)
+    if not run.done:
+        job.tell("the chosen candidate with another seed …")
+        with StepProgress(chosen.step, 0, job.quiet) as progress:
+            job.train(config, run.path, lambda trainer: progress.advance(trainer.at, {}))
+    return read_candidates([run.path])[-1].predictions
 
 
 def _trusted(job: _Job, candidates: Sequence[Candidate], choice: Choice, twin: Predictions) -> Trust:
@@ -404,30 +416,17 @@ def _csv(target: Domain, predicted: Predicted, classes: tuple[str, ...], trust: 
     return text.getvalue()
 
 
-def _write_page(job: _Job, chosen: Candidate, trust: Trust, findings: tuple[Finding, ...], command: str) -> None:
-    """The page of the chosen run beside the other candidates."""
-    source, target = job.data
-    if job.truth is not None:  # labels of some rows: what the page measures
-        labelled = replace(target.train, y=_tensor(job.truth), classes=source.train.classes)
-        target = replace(target, train=labelled)
-    trusted = Trusted(
-        trust.estimate,
-        trust.probability,
-        trust.doubtful,
-        DOUBTFUL,
-        trust.second,
-        trust.class_shares,
-        trust.notes,
-        WORTH,
-    )
-    page = collect(
-        [job.folder.path], tell=str, trusted={chosen.run: trusted}, data=(source, target), findings=findings,
-        command=command,
+def _shown(job: _Job, trust: Trust, predicted: Predicted) -> Trusted:
+    """What the page says of the chosen run's predictions."""
+    given = None if job.truth is None else job.truth[predicted.rows]
+    return Trusted(
+        trust.estimate, trust.probability, trust.doubtful, DOUBTFUL, trust.second, trust.class_shares, trust.notes,
+        WORTH, explain_doubtful(trust), given,
     )  # fmt: skip
+
+
+def _write_page(job: _Job, result: Result, findings: tuple[Finding, ...]) -> None:
+    """The page of the chosen run beside the other candidates."""
+    write_trust(job.folder.trust, result.trusted)
+    page = collect([job.folder.path], results={job.folder.path: result}, data=job.data, findings=findings)
     write_page(page, job.folder.report)
-
-
-def _tensor(labels: np.ndarray) -> Any:
-    import torch
-
-    return torch.from_numpy(labels)

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import io
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -129,9 +130,10 @@ def _of_file(path: Path, classes: tuple[str, ...], what: str) -> list[tuple[str,
 
 def _lines(path: Path) -> list[list[str]]:
     with reading(str(path), "a CSV with lines name,label"):
-        text = path.read_text(encoding="utf-8-sig").splitlines()
-        separator = ";" if text and ";" in text[0] and "," not in text[0] else ","
-        return [line for line in csv.reader(text, delimiter=separator) if line]
+        text = path.read_text(encoding="utf-8-sig")
+        first = text.partition("\n")[0]
+        separator = ";" if ";" in first and "," not in first else ","
+        return [line for line in csv.reader(io.StringIO(text), delimiter=separator) if line]  # a name may be two lines
 
 
 def are_names_and_labels(path: str | Path, columns: tuple[str, ...] | None) -> bool:

@@ -189,7 +189,8 @@ class Term(nn.Module):
 
     and become attributes of each object. `paper` is where it comes from, with its year. `practice` tells a practitioner
     in a paragraph what it assumes, when it helps and when it hurts, and `cost` what a step takes: forward and backward
-    passes, and what else is large. `needs_views` is 2 for a term that compares two views of the target's rows.
+    passes, and what else is large. `needs_views` is 2 for a term that compares two views of the target's rows, and
+    `needs_package` names what has to be installed for it, with the extra that does.
     """
 
     paper: ClassVar[str] = ""
@@ -198,6 +199,7 @@ class Term(nn.Module):
     settings: ClassVar[dict[str, Setting]] = {}
     needs_target: bool = True
     needs_views: ClassVar[int] = 1
+    needs_package: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -323,8 +325,9 @@ class Method(Term):
     `terms` are their names, `heads` how many heads the network has, and `phases` the names of an alternating method's
     optimizers. `separate_bn` says whether the two domains are normalised apart where a run does not say, and
     `target_statistics` whether the trained network is normalised by the target (`models.normalisation`). `linear` says
-    whether the source's logits stay linear in the features: else TSA has nothing to augment. One that overrides
-    `update` and learns the source by `step.descend` says so by `descends`, and then goes with `sdat`.
+    whether the source's logits stay linear in the features: else TSA has nothing to augment; `augments` says when it
+    has, if not in all steps. One that overrides `update` and learns the source by `step.descend` says so by `descends`,
+    and then goes with `sdat`.
 
     A method with a head of its own making shows it to all terms by `seen`, and by `finish` leaves the weights that
     predict in the network's linear layers, so that a trained network needs no method.
@@ -336,6 +339,7 @@ class Method(Term):
     separate_bn: ClassVar[bool] = False
     target_statistics: ClassVar[bool] = False
     linear: ClassVar[bool] = True
+    augments: ClassVar[str] = ""
     descends: ClassVar[bool] = False
 
     def seen(self, out: Outputs) -> Outputs:

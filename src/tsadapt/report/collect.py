@@ -17,7 +17,7 @@ from tsadapt.data.images import Images
 from tsadapt.data.types import Dataset, match_labels
 from tsadapt.data.types import Domain as DataDomain
 from tsadapt.errors import UserError, counted
-from tsadapt.report.comparison import MOST_SECTIONS, compared
+from tsadapt.report.comparison import MOST_SECTIONS, compared, named
 from tsadapt.report.maps import Maps
 from tsadapt.report.page import (
     Curve,
@@ -28,6 +28,7 @@ from tsadapt.report.page import (
     Side,
     Trusted,
 )
+from tsadapt.report.result import Result, read_result
 from tsadapt.report.trained_rows import TrainedRows, source_rows, target_rows
 from tsadapt.runs.folder import RunFolder, SweepFolder
 from tsadapt.runs.model import Which
@@ -61,22 +62,32 @@ def collect(
     use: Which = "last",
     *,
     tell: Callable[[str], object] = str,
-    trusted: Mapping[Path, Trusted] | None = None,
+    results: Mapping[Path, Result] | None = None,
     data: Data | None = None,
     findings: tuple[Finding, ...] | None = None,
-    command: str = "",
 ) -> Page:
-    """The page of some runs; the folder of a sweep stands for its chosen run, and is compared with its others.
+    """The page of some runs; the folder of a sweep or result stands for its chosen run, beside all its others.
 
-    `trusted` has, by the path of a run, what is known of its predictions beyond the softmax. `data` are the two
-    datasets where they are in memory. `findings` are the doctor's, if it has been asked. `command` made all of it.
+    `results` has, by the path of a result, what is known of its predictions beyond the softmax; where it is not given
+    it is read. `data` are the two datasets where they are in memory. `findings` are the doctor's, if it has been asked.
     """
     if not paths:
         raise UserError("report needs runs, for example: tsadapt report runs/photos")
     shown: list[tuple[RunFolder, int]] = []
     for path in paths:
         shown += [at for at in _asked(path, use, tell) if at not in shown]
-    comparison, best = compared(paths, shown, tell)
+    if results is None:
+        results = {path: found for path in paths if (found := read_result(path)) is not None}
+    trusted = {result.chosen: result.trusted for result in results.values()}
+    several = len(paths) > 1
+    names = {
+        run: f"{path.name}: {name}" if several else name
+        for path, result in results.items()
+        for run, name in result.names.items()
+    }
+    made_by = {result.chosen: (path, result.command) for path, result in results.items() if result.command}
+    estimates = {path: found.estimate.value for path, found in trusted.items() if found.estimate is not None}
+    comparison, best = compared(paths, shown, tell, names, estimates)
     if len(shown) > MOST_SECTIONS:
         tell(f"note: the first {MOST_SECTIONS} of {len(shown)} runs get a part of their own; the others are compared.")
         shown = shown[:MOST_SECTIONS]
@@ -87,13 +98,16 @@ def collect(
         before = references.get(_task_key(run))
         runs.append(
             collect_run(
-                run, step, trusted=(trusted or {}).get(run.path), data=data, findings=findings,
+                run, step, trusted=trusted.get(run.path), data=data, findings=findings,
                 before=before if before is not None and before.path != run.path else None, maps=maps,
+                label=names.get(run.path, ""), made_by=made_by.get(run.path),
             )
         )  # fmt: skip
     title = f"{runs[0].source.name} → {runs[0].target.name}"
     again = " ".join(["tsadapt report", *(shlex.quote(str(path)) for path in paths)])
-    return Page(title, tuple(runs), comparison, best, command or again, version("tsadapt"))
+    commands = [command for _, command in made_by.values()]
+    command = commands[0] if len(paths) == len(commands) == 1 else again
+    return Page(title, tuple(runs), comparison, best, command, version("tsadapt"))
 
 
 def _asked(path: Path, use: Which, tell: Callable[[str], object]) -> list[tuple[RunFolder, int]]:
@@ -129,10 +143,13 @@ def collect_run(
     findings: tuple[Finding, ...] | None = None,
     before: RunFolder | None = None,
     maps: Maps | None = None,
+    label: str = "",
+    made_by: tuple[Path, str] | None = None,
 ) -> RunPage:
     """What is said of one run at a step (the last); `before` is source-only on the same task, for the map.
 
-    `maps` are those of the page so far, none of which is made twice.
+    `maps` are those of the page so far, none of which is made twice. `label` is what the run is called in a result, and
+    `made_by` the folder of that result with the command that made it.
     """
     config, manifest, metrics = run.config, run.manifest, run.metrics
     step = metrics["last"]["step"] if step is None else step
@@ -144,8 +161,13 @@ def collect_run(
     classes = tuple(manifest["classes"])
     source, target, notes = _found_again(run, len(predictions.logits_t), data)
     truth = _truth(target.domain, classes) if target is not None and not config.use_target_labels else None
+    given = trusted is not None and trusted.truth is not None
+    if trusted is not None and trusted.truth is not None:
+        truth = np.where(trusted.truth < 0, UNLABELLED, trusted.truth)
     rows = _rows(predictions, target, truth, trusted)
-    measured = _measured_here(rows, classes, trusted) if truth is not None else _measured_there(run, step, classes)
+    measured = (
+        _measured_here(rows, classes, trusted, given) if truth is not None else _measured_there(run, step, classes)
+    )
     if config.use_target_labels:
         few = metrics["last"]["target_labels"]["rows"]
         notes.append(
@@ -168,7 +190,7 @@ def collect_run(
         )
     inside = source.domain if source is not None else None
     return RunPage(
-        name=_title(run, step, last),
+        name=_title(run, step, last, label),
         path=str(run.path),
         objective=config.objective,
         step=step,
@@ -180,6 +202,8 @@ def collect_run(
         ),
         rows=rows,
         kind="row" if target is None or target.pictures is None else "image",
+        label=label,
+        held=len(predictions.labels_v) if config.holdout else 0,
         source_rows=None if source is None else _given(source, classes),
         unreadable=() if target is None else target.unreadable,
         trusted=trusted,
@@ -190,15 +214,16 @@ def collect_run(
         curves=_curves(read_records(run.records_file), len(classes)),
         findings=_findings(source, target) if findings is None else findings,
         notes=tuple(notes),
-        command=_again(run, config),
+        command=_again(run, config, made_by),
         versions=dict(manifest.get("versions", {})),
         config=to_toml(config),
         facts=_facts(config),
     )
 
 
-def _title(run: RunFolder, step: int, last: bool) -> str:
-    return f"{run.path.name}, {run.config.objective}{'' if last else f', step {step}'}"
+def _title(run: RunFolder, step: int, last: bool, label: str) -> str:
+    name = named(label, run.config.objective) if label else f"{run.path.name}, {run.config.objective}"
+    return f"{name}{'' if last else f', step {step}'}"
 
 
 def _found_again(
@@ -239,7 +264,7 @@ def _rows(
     if trusted is not None and trusted.second is not None:
         second = trusted.second
     if found is None:
-        return Rows(names, guess, second, confidence)
+        return Rows(names, guess, second, confidence, truth)
     domain = found.domain
     columns: tuple[str, ...] = ()
     values: np.ndarray | None = None
@@ -298,8 +323,11 @@ def _short(name: str) -> str:
     return "/".join(path.parts[-2:]) if path.is_absolute() and len(path.parts) > 2 else name
 
 
-def _measured_here(rows: Rows, classes: tuple[str, ...], trusted: Trusted | None) -> Measured:
-    """Accuracy of the rows that have a label, and how it goes with their probabilities."""
+def _measured_here(rows: Rows, classes: tuple[str, ...], trusted: Trusted | None, given: bool) -> Measured:
+    """Accuracy of the rows that have a label, and how it goes with their probabilities.
+
+    `given` says that the labels were given beside the data.
+    """
     assert rows.truth is not None
     assert rows.confidence is not None
     labelled = rows.truth != UNLABELLED
@@ -327,7 +355,7 @@ def _measured_here(rows: Rows, classes: tuple[str, ...], trusted: Trusted | None
         _confused(pairs // len(classes), pairs % len(classes), counts, classes),
         bins,
         sum(abs(p - a) * n for p, a, n in bins) / max(len(y), 1),
-        "the labels of the target's data",
+        "labels that were given to measure with" if given else "the labels of the target's data",
     )
 
 
@@ -372,6 +400,8 @@ def _curves(records: Sequence[dict[str, Any]], classes: int) -> tuple[Curve, ...
         for name, value in record.items():
             if isinstance(value, int | float) and name != "step" and np.isfinite(value):
                 found.setdefault(name, []).append((record["step"], float(value)))
+    if len(terms & found.keys()) == 1:  # of which the loss is the sum
+        found.pop("loss", None)
     curves = []
     for name, pairs in found.items():
         steps, values = zip(*pairs, strict=True)
@@ -415,11 +445,16 @@ def _facts(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _again(run: RunFolder, config: RunConfig) -> tuple[str, ...]:
-    """Commands that make the run, its predictions and this page again."""
+def _again(run: RunFolder, config: RunConfig, made_by: tuple[Path, str] | None) -> tuple[str, ...]:
+    """Commands that make the run, its predictions and this page again; of a result, all of it."""
+    alone = "tsadapt fit --config config.toml --out again"
+    if made_by is not None:
+        folder, command = made_by
+        quoted = shlex.quote(str(folder))
+        return command, f"tsadapt predict {quoted} NEW --out predictions.csv", f"{alone}  # this candidate by itself"
     quoted = shlex.quote(str(run.path))
     return (
-        "tsadapt fit --config config.toml --out again",
+        alone,
         f"tsadapt predict {quoted} {shlex.quote(config.target)} --out predictions.csv",
         f"tsadapt report {quoted}",
     )

@@ -13,7 +13,7 @@ from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import CONSENSUS, VOTERS, Choice, choose
 from tsadapt.sweep.choice import Candidate, read_candidates, reference_among, setting_of, unfolded, varying
 
-__all__ = ["MOST_SECTIONS", "compared"]
+__all__ = ["MOST_SECTIONS", "compared", "named"]
 
 IN_THE_NAME = ("source_term", "target_terms", "method", "candidates", "log_every")
 """Settings that the name of a run says, and some that say nothing of it."""
@@ -26,12 +26,18 @@ MOST_SECTIONS = 8
 
 
 def compared(
-    paths: Sequence[Path], shown: Sequence[tuple[RunFolder, int]], tell: Callable[[str], object] = str
+    paths: Sequence[Path],
+    shown: Sequence[tuple[RunFolder, int]],
+    tell: Callable[[str], object] = str,
+    called: Mapping[Path, str] | None = None,
+    estimates: Mapping[Path, float] | None = None,
 ) -> tuple[Comparison | None, int]:
     """How several runs compare at the steps shown, or all candidates of one run or sweep; None if there is only one.
 
-    Beside it the place among `shown` of the chosen one.
+    Beside it the place among `shown` of the chosen one. Runs of a result are `called` by their names there, and have
+    `estimates` of their accuracy.
     """
+    called, estimates = called or {}, estimates or {}
     runs = unfolded(paths, tell)
     places = {(run.path, step): i for i, (run, step) in enumerate(shown)}
     try:
@@ -42,12 +48,19 @@ def compared(
         if len(runs) == 1:
             raise
         candidates = [_as_candidate(run) for run in runs]
-        names = [f"{c.config.source} → {c.config.target}, {c.config.objective} ({c.run.name})" for c in candidates]
-        return _table(candidates, names, None, places, (str(error),)), 0
+        names = [
+            f"{c.config.source} → {c.config.target}, {c.config.objective} ({called.get(c.run, c.run.name)})"
+            for c in candidates
+        ]
+        return _table(candidates, names, None, places, estimates, (str(error),)), 0
     if len(candidates) == 1:
         return None, 0
     apart = len(shown) > 1  # runs, which have names, beside settings in which they differ
     names = [f"{c.run.name}, {c.config.objective}" for c in candidates] if apart else candidate_names(candidates)
+    names = [
+        named(called[c.run], c.config.objective) if c.run in called else name
+        for c, name in zip(candidates, names, strict=True)
+    ]
     recorded = [chosen for path in paths if (chosen := SweepFolder(path).chosen) is not None]
     by = read_json(SweepFolder(paths[0]).choice_file, ("by",))["by"] if len(paths) == 1 and recorded else CONSENSUS
     notes: tuple[str, ...] = ()
@@ -56,9 +69,19 @@ def compared(
         choice = choose([candidate.predictions for candidate in candidates], by, reference_among(candidates))
     except UserError as error:
         notes = (str(error),)
-    table = _table(candidates, names, choice, places, notes, apart)
+    table = _table(candidates, names, choice, places, estimates if apart else {}, notes, apart)
     place = None if table.chosen is None else table.links[table.chosen]
     return table, 0 if place is None or place >= MOST_SECTIONS else place
+
+
+def named(name: str, objective: str) -> str:
+    """A candidate's name, if it has one (after that of its result), and its objective where that says more.
+
+    >>> named("strong", "ce + mi"), named("cdan+e", "ce + cdan+e"), named("r: mi", "ce + mi"), named("", "ce")
+    ('strong (ce + mi)', 'cdan+e', 'r: mi', 'ce')
+    """
+    said = name.rpartition(": ")[2] in ("", objective, objective.removeprefix("ce + "))
+    return name or objective if said else f"{name} ({objective})"
 
 
 def _as_candidate(run: RunFolder) -> Candidate:
@@ -72,6 +95,7 @@ def _table(
     names: Sequence[str],
     choice: Choice | None,
     places: Mapping[tuple[Path, int], int],
+    estimates: Mapping[Path, float],
     notes: tuple[str, ...],
     settings: bool = False,
 ) -> Comparison:
@@ -85,11 +109,15 @@ def _table(
         def kept(values: np.ndarray) -> tuple[float | None, ...]:
             return tuple(None if i in out or np.isnan(v) else float(v) for i, v in enumerate(values))
 
-        columns.append(Column("rank", kept(choice.ranks[choice.by]), "low", f"by {choice.by}, without target labels"))
+        how = "by the mean rank over the validators beside it" if choice.by == CONSENSUS else f"by {choice.by}"
+        columns.append(Column("rank", kept(choice.ranks[choice.by]), "low", f"{how}, without target labels"))
         asked = VOTERS if choice.by == CONSENSUS else (choice.by,)
         known = [name for name in asked if name in choice.scores and not np.isnan(choice.scores[name]).all()]
         text = "a validator's score, without target labels"
         columns += [Column(name, kept(choice.scores[name]), "", text) for name in known]
+    estimated = tuple(estimates.get(c.run) for c in candidates)
+    if any(value is not None for value in estimated):
+        columns.append(Column("estimated accuracy", estimated, "", "without target labels", percent=True))
     confidence = tuple(float(c.predictions.confidence_t.mean()) for c in candidates)
     columns.append(Column("mean softmax", confidence, "", "says how sure, not how right", percent=True))
     source = tuple(_source_accuracy(c) for c in candidates)

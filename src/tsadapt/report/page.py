@@ -33,7 +33,8 @@ class Trusted:
 
     `right` (N,) is the probability that each prediction is right, `doubtful` (N,) marks those below `threshold`,
     `second` (N,) is the class that comes next. `shares` are the class shares of the target by class,
-    `notes` say what is odd about them, and `worth` is a sentence on how good such estimates are.
+    `notes` say what is odd about them, `worth` is a sentence on how good such estimates are, and `meaning` one or two
+    on what is doubtful. `truth` (N,) are target labels that were given to measure with, −1 for none.
     """
 
     estimate: Interval | None = None
@@ -44,6 +45,8 @@ class Trusted:
     shares: dict[str, Interval] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     worth: str = ""
+    meaning: str = ""
+    truth: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,10 @@ class RunPage:
     rows: Rows
     kind: str
     """What a row is: image or row."""
+    label: str = ""
+    """What the run is called among the candidates of a result, if it is one; "RESULT: NAME" beside other runs."""
+    held: int = 0
+    """Source rows that were held out of training."""
     source_rows: Rows | None = None
     unreadable: tuple[str, ...] = ()
     trusted: Trusted | None = None

@@ -44,10 +44,10 @@ def interval(found: Interval, digits: int = 1) -> str:
 def nice_number(value: float) -> str:
     """A number with three digits that matter.
 
-    >>> nice_number(0.012345), nice_number(1234.5), nice_number(-2.0), nice_number(0.00001)
-    ('0.0123', '1,234', '−2', '1e−05')
+    >>> nice_number(0.012345), nice_number(1234.5), nice_number(-2.0), nice_number(0.00001), nice_number(-0.0)
+    ('0.0123', '1,234', '−2', '1e−05', '0')
     """
     if not math.isfinite(value):
         return "–"
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value or 0.0:.3g}"
     return text.replace("-", "−")

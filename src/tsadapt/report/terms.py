@@ -8,6 +8,7 @@ from tsadapt.config import RunConfig
 from tsadapt.objectives.base import METHODS, SOURCE_TERMS, TARGET_TERMS, Method, SourceTerm, TargetTerm, Term
 from tsadapt.objectives.objective import requested_statistics
 from tsadapt.registry import Registry
+from tsadapt.settings import Setting
 
 __all__ = ["GROUPS", "Facts", "facts"]
 
@@ -51,12 +52,17 @@ def facts(group: str) -> list[Facts]:
 
 
 def _facts(name: str, cls: type[Term]) -> Facts:
-    settings = ", ".join(f"`{one.name}` {one.shown or one.default}" for one in cls.settings.values())
+    settings = ", ".join(f"`{one.name}` {_default(one, cls)}" for one in cls.settings.values())
     terms = ", ".join(f"`{term}`" for term in cls.terms) if issubclass(cls, Method) else ""
     return Facts(
         name, (cls.__doc__ or "").partition("\n")[0], cls.paper, _kind(cls), ", ".join(_needs(name, cls)), cls.cost,
         _composes(name, cls), " ".join(cls.practice.split()), terms, settings,
     )  # fmt: skip
+
+
+def _default(one: Setting, cls: type[Term]) -> Any:
+    """What a setting is in this term unless given; terms that share one may each have their own `usual_NAME`."""
+    return getattr(cls, f"usual_{one.name}", None) or one.shown or one.default
 
 
 def _kind(cls: type[Term]) -> str:
@@ -84,7 +90,7 @@ def _needs(name: str, cls: type[Term]) -> list[str]:
         "batch normalisation": normalised,
         "linear head": issubclass(cls, (SourceTerm, TargetTerm)) and cls.linear,
     }
-    return [what for what, needed in found.items() if needed]
+    return [what for what, needed in found.items() if needed] + [cls.needs_package] * bool(cls.needs_package)
 
 
 def _composes(name: str, cls: type[Term]) -> str:
@@ -92,5 +98,6 @@ def _composes(name: str, cls: type[Term]) -> str:
     if issubclass(cls, SourceTerm):
         return "it is TSA" if name == "tsa" else "in its place"
     if issubclass(cls, Method):
-        return "no" if not cls.linear else "yes" if cls.heads == 1 else "yes, for each head"
+        how = [cls.augments] if cls.augments else ["for each head"] if cls.heads > 1 else []
+        return ", ".join(["yes", *how]) if cls.linear else "no"
     return "yes"

@@ -42,8 +42,9 @@ def _advice(run: RunPage) -> str:
         doubtful = int(run.trusted.doubtful.sum())
         if not doubtful:
             return "None of them is doubtful by itself; a look at the least sure ones below is still worth it."
-        verb, these = ("is", "look at it") if doubtful == 1 else ("are", "check these")
-        return f"{doubtful:,} of them {verb} doubtful: {these} first, they come first below."
+        if doubtful == 1:
+            return "1 of them is doubtful: check it first, it comes first below."
+        return f"{doubtful:,} of them are doubtful: check these first, they come first below."
     shares = run.source.shares, run.target.shares
     if shares[0] is not None and shares[1] is not None:
         gap = shares[1] - shares[0]

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from tsadapt.data.images import Images, UnreadableImageError
+from tsadapt.objectives.named import SOURCE_ONLY
 from tsadapt.report.charts import Line, drawn
+from tsadapt.report.comparison import named
 from tsadapt.report.page import Column, Comparison, Interval, Measured, Page, Plane, Rows, RunPage
 from tsadapt.report.shown_numbers import certainty, nice_number, percent
 from tsadapt.report.thumbnails import SMALL, Album
@@ -57,6 +59,8 @@ class View:
     id: str
     run: RunPage
     verdict: tuple[str, str]
+    method: str
+    plain: bool
     tiles: list[dict[str, Any]]
     first: int
     shown: int
@@ -109,7 +113,9 @@ def _view(mark: str, run: RunPage, page: Page, album: Album) -> tuple[View, dict
     pixelated = rows.pictures is not None and _are_small(rows.pictures)
     known = {name: list(group) for name, group in groupby(map(drawn, run.curves), lambda line: line.group)}
     view = View(
-        mark, run, verdict(run), tiles, FIRST_IMAGES if rows.pictures is not None else FIRST_ROWS, len(rows), pixelated,
+        mark, run, verdict(run), named(run.label.rpartition(": ")[2], run.objective), run.objective == SOURCE_ONLY,
+        tiles,
+        FIRST_IMAGES if rows.pictures is not None else FIRST_ROWS, len(rows), pixelated,
         [(c, name, int(counts[c])) for c, name in enumerate(run.classes) if counts[c]], int(doubtful.sum()),
         trusted is None or trusted.doubtful is None, _shares(run),
         "estimated" if trusted is not None and trusted.shares else "predicted", planes,

@@ -132,6 +132,7 @@ def train_run(
     encoder: nn.Module | None = None,
     start: Start | None = None,
     target_labels: np.ndarray | None = None,
+    notes: bool = True,
 ) -> tuple[Path, dict[str, Any]]:
     """Train what the config says into the folder `out` (runs/HASH unless given); the folder, and its metrics.
 
@@ -139,7 +140,8 @@ def train_run(
     `watch` is called with the trainer after every logged step, and must leave it as it is. `keep_memory` writes the
     memory of both domains into the folder, also of a run that is done. `data` are datasets in memory, `encoder` is a
     backbone in memory, which the config names by `in_memory`. `start` is the run that a source-free one goes on from;
-    it is read where it is not given. `target_labels` are labels of target rows in memory, −1 for none.
+    it is read where it is not given. `target_labels` are labels of target rows in memory, −1 for none. `notes` says
+    whether to tell what is worth knowing of the data and settings before training.
 
     Where a process group of several is up, all of them train, and the first one speaks, writes and evaluates.
     """
@@ -161,7 +163,7 @@ def train_run(
             _check_encoder(RunFolder(out), config)
     quiet = quiet or not speaks()
     with in_turn(processes):
-        task = make_task(config, _say, quiet, data, encoder, start, target_labels)
+        task = make_task(config, _say if notes else str, quiet, data, encoder, start, target_labels)
     config = task.config
     check_processes(config, processes)
     run = RunFolder(out or Path("runs") / config.hash())

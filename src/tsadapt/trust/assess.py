@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tsadapt.errors import counted
 from tsadapt.selection.logits import blocks, softmax
 from tsadapt.selection.predictions import Predictions
 from tsadapt.trust.accuracy import (
@@ -267,9 +268,10 @@ def _notes(
         notes.append("If that is so, train with --class-prior estimated, or with shares that you know.")
     if not others:
         notes.append("There is no other network to compare with: the estimate rests on one network's confidence.")
-    if len(judged.labels_v) < LEAST_HELD:
+    if (held_out := len(judged.labels_v)) < LEAST_HELD:
+        how_many = f"Only {counted(held_out, 'source row')} could be" if held_out else "No source row was"
         notes.append(
-            f"{len(judged.labels_v)} source rows are held out, too few to calibrate with: train with --holdout 0.1 or"
-            " more."
+            f"{how_many} held out of training, too few to check the probabilities with: more labelled source rows, or a"
+            " larger --holdout, make them and the estimate safer."
         )
     return notes

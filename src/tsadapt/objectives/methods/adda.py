@@ -35,6 +35,7 @@ class ADDA(Pretrained, Discriminating):
     phases = ("discriminator", "target")
     separate_bn = True
     descends = True
+    augments = "in the pretraining"
     usual_pretraining = 0.5
     cost = "one pass; after the pretraining, one of the target and one forward of the source"
     practice = """It assumes that the target's features can be moved, as a whole, onto the source's without mixing up

@@ -39,6 +39,7 @@ class GSP(Pretrained, TwoHalves):
     terms = ("translated", "domain", "alignment", "confusion", "target_entropy")
     usual_pretraining = 0.2
     descends = True
+    needs_package = "POT (extra: gsp)"
     cost = "three passes, and a transport problem on the CPU"
     practice = """It assumes that rows lie to each other in the target as they do in the source, and that most
     predictions of the target are right: only target rows predicted as a source row's class become part of its copy, so

@@ -33,8 +33,8 @@ class FixMatch(TargetTerm):
         "a backbone that is trained, where strong changes stand for much of the shift, beside a method or mutual "
         "information that spreads the classes. It hurts where the network is sure and wrong: raise the threshold "
         "then. Lower it (0.8, say) where `confident_share` in the records stays near zero, as with many classes. "
-        "Vectors and features of a frozen backbone have no other view: two dropout views stand in (`--view- "
-        "dropout`), and say far less."
+        "Vectors and features of a frozen backbone have no other view: two dropout views stand in "
+        "(`--view-dropout`), and say far less."
     )
     cost = "one more pass of the target's second view; two more with vectors, one of them forward only"
     needs_views = 2

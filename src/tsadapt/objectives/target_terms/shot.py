@@ -31,8 +31,8 @@ class SHOT(PriorTerm):
         "It maximises mutual information as `mi` does at weight 1, and adds pseudo-labels from class centres of the "
         "whole target, estimated anew every `--refresh-every` steps. It assumes even classes (through mutual "
         "information) and one cluster for each class. It helps when a good source model meets a clear shift. It "
-        "hurts when the target's classes are uneven, or before the network knows the source: there are no pseudo- "
-        "labels in the first steps for that reason. It contains `mi`: do not use both. For a gentler start use "
+        "hurts when the target's classes are uneven, or before the network knows the source: there are no "
+        "pseudo-labels in the first steps for that reason. It contains `mi`: do not use both. For a gentler start use "
         "`--term-weight shot=0.1`."
     )
     cost = "one pass; labels all target rows now and then"

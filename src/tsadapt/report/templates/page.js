@@ -83,6 +83,9 @@
     caption.append(make("span", "guess", run.classes[tile.guess]));
     caption.append(make("span", "second", tile.second === undefined ? tile.sure : `${tile.sure}, or ${run.classes[tile.second]}`));
     if (wrong(tile)) caption.append(make("span", "truth", `measured: ${truthOf(run, tile)}`));
+    const name = make("span", "name", tile.name);
+    name.title = tile.name;
+    caption.append(name);
     node.append(picture(run, tile), caption);
     return node;
   };
@@ -92,7 +95,8 @@
     name.scope = "row";
     node.append(name, make("td", "", run.classes[tile.guess]), make("td", "n", tile.sure));
     node.append(make("td", "", tile.second === undefined ? "" : run.classes[tile.second]));
-    if (measured) node.append(make("td", "truth", wrong(tile) ? truthOf(run, tile) : ""));
+    if (measured && tile.truth === undefined) node.append(make("td"));
+    else if (measured) node.append(wrong(tile) ? make("td", "truth", truthOf(run, tile)) : make("td", "sub", "right"));
     (tile.cells || []).forEach((value) => node.append(make("td", "n", value)));
     return node;
   };
@@ -232,5 +236,5 @@
     });
   });
 
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
+  addEventListener("beforeprint", () => document.querySelectorAll("details:not(.config)").forEach((one) => { one.open = true; }));
 })();
