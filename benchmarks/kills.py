@@ -2,11 +2,12 @@
 
 python -m benchmarks.kills --kills 50
 
-The commands are fit, sweep (one run at a time, and two), features, predict and two of the paper's. Each is run once
-undisturbed. Then, seeded, one after another is ended with SIGKILL (three times of five), SIGINT or SIGTERM, mostly
-after it has begun to write, and run again until it ends by itself; a third of those second runs is killed as well. A
-signal that comes when the command is over kills nothing and counts for nothing: the command is begun anew in an empty
-folder, and the signal comes earlier. So each of the endings follows at least one kill that hit. All
+The commands are fit, sweep (one run at a time, and two), features, predict, two of the paper's, and three that torchrun
+starts in two processes. Each is run once undisturbed. Then, seeded, one after another is ended with SIGKILL (three
+times of five), SIGINT or SIGTERM, mostly after it has begun to write, and run again until it ends by itself; a third of
+those second runs is killed as well. Of two processes the launcher gets the signal, or one of the two, or all three at
+once. A signal that comes when the command is over kills nothing and counts for nothing: the command is begun anew in an
+empty folder, and the signal comes earlier. So each of the endings follows at least one kill that hit. All
 files are compared byte for byte: weights, metrics, records, predictions, tables, pages and pictures. Left out are
 checkpoints, logs and hidden files (locks, and temporary files that SIGKILL leaves).
 """
@@ -17,6 +18,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -31,6 +33,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[1]
 TSADAPT, PAPER = ["-m", "tsadapt"], ["-m", "paper"]
+TWO = ["-m", "torch.distributed.run", "--nproc-per-node", "2", *TSADAPT]
 DIGITS = ["digits:uci", "digits:mnist-5k", "--device", "cpu"]
 SEE = ["--backbone", "resnet18", "--weights", "none", "--image-size", "64", "--workers", "1", "--device", "cpu"]
 OFTEN = ["--checkpoint-every", "10", "--log-every", "5"]
@@ -44,12 +47,20 @@ COMMANDS = {
     "predict": [*TSADAPT, "predict", "DATA/run", "DATA/many.npz", "--probabilities", "--out", "OUT/predictions.csv"],
     "paper figure-moons": [*PAPER, "figure-moons", "--quick", "--out", "OUT"],
     "paper table2": [*PAPER, "table2", "--quick", "--steps", "6", "--out", "OUT"],
+    "fit, two processes": [*TWO, "fit", *DIGITS, "--tsa", "--steps", "60", *OFTEN, "--out", "OUT/run"],
+    "fit of cdan, two processes, rows on the disk": [
+        *TWO, "fit", "DATA/s.npz", "DATA/t.npz", "--tsa", "--method", "cdan", "--steps", "150", *OFTEN,
+        "--memory-storage", "float16-disk", "--device", "cpu", "--out", "OUT/run"],
+    "features, two processes": [*TWO, "features", "DATA/photos.npz", *SEE, "--out", "OUT/features.npz"],
 }  # fmt: skip
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 SOONER = 0.8
 """By what a moment that came too late is shortened: the machine may be faster than when the command was left alone."""
 BUSY = "is being trained by another process"
 """What a command says while a run that lost its parent saves its state: to be run again in a moment."""
+GLOO = ("terminate called without an active exception", "connectFullMesh failed")
+"""What gloo's own threads say when processes lose a race at their start or end: to be run again as well."""
+RETRIED = (BUSY, *GLOO)
 
 
 @dataclass(frozen=True)
@@ -120,23 +131,40 @@ def disturb(
     process = start(words, data, out)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(moment)
-    over = process.poll() is not None
+    over, hit = process.poll() is not None, {}
     if not over:
-        process.send_signal(number)
+        if words[: len(TWO)] == TWO:
+            name, processes = one_or_all(process.pid, rng)
+            hit = {"hit": name}
+        else:
+            processes = [process.pid]
+        for one in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, number)
         process.wait()
-    return {"signal": number.name, "after_seconds": round(moment, 2), "was_over": over}
+    return {"signal": number.name, **hit, "after_seconds": round(moment, 2), "was_over": over}
 
 
-def to_the_end(words: list[str], data: Path, out: Path) -> int:
-    """Run a command until it ends by itself; its status."""
+def one_or_all(launcher: int, rng: random.Random) -> tuple[str, list[int]]:
+    """Whom a signal hits of torchrun's launcher and the processes that it has started; who that is, and their ids."""
+    lists = Path(f"/proc/{launcher}/task").glob("*/children")
+    workers = [int(word) for found in lists for word in found.read_text(encoding="ascii").split()]
+    name = rng.choice(("the launcher", "one process", "all"))
+    if not workers or name == "the launcher":
+        return "the launcher", [launcher]
+    return (name, [rng.choice(workers)]) if name == "one process" else (name, [launcher, *workers])
+
+
+def to_the_end(words: list[str], data: Path, out: Path) -> tuple[int, int]:
+    """Run a command until it ends by itself; its status, and how often it had to be run again."""
     said = out.parent / "said.txt"
-    for _ in range(30):
-        said.write_bytes(b"")
-        status = start(words, data, out).wait()
-        if status == 0 or BUSY not in said.read_text(encoding="utf-8", errors="replace"):
-            break
+    said.write_bytes(b"")
+    status, again = start(words, data, out).wait(), 0
+    while status and again < 30 and any(why in said.read_text(encoding="utf-8", errors="replace") for why in RETRIED):
         time.sleep(1)
-    return status
+        said.write_bytes(b"")
+        status, again = start(words, data, out).wait(), again + 1
+    return status, again
 
 
 def kill_once(name: str, data: Path, folder: Path, whole: Whole, rng: random.Random) -> dict[str, Any]:
@@ -148,23 +176,24 @@ def kill_once(name: str, data: Path, folder: Path, whole: Whole, rng: random.Ran
     kills = [first]
     if rng.random() < 1 / 3:
         kills.append(disturb(words, data, out, whole, rng, SOONER**late))
-    status, found = to_the_end(words, data, out), files_of(out)
+    status, again = to_the_end(words, data, out)
+    found = files_of(out)
     differing = sorted(file for file in {*found, *whole.files} if found.get(file) != whole.files.get(file))
     said = (folder / "said.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     same = status == 0 and not differing
     why = {} if same else {"status": status, "differing": differing[:10], "said": said[-3:]}
-    return {"command": name, "kills": kills, "came_too_late": late, "same_bits": same, **why}
+    return {"command": name, "kills": kills, "came_too_late": late, "run_again": again, "same_bits": same, **why}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=COMMANDS, help="one command alone")
+    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=[*COMMANDS], help="these alone")
     parser.add_argument("--out", type=Path, default=Path("paper/results/benchmarks/kills.json"))
     arguments = parser.parse_args()
     rng, root = random.Random(arguments.seed), Path(tempfile.mkdtemp(prefix="tsadapt-kills-"))
-    names = [arguments.only] if arguments.only else [*COMMANDS]
+    names = arguments.commands
     data = root / "data"
     data.mkdir()
     write_data(data)
@@ -185,6 +214,7 @@ def main() -> int:
     if same == len(endings):
         shutil.rmtree(root)
     command = f"python -m benchmarks.kills --kills {arguments.kills} --seed {arguments.seed}"
+    command += "" if names == [*COMMANDS] else f" --commands {shlex.join(names)}"
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     made = {"command": command, "identical": same, "of": len(endings), "kills_that_hit": hits, "endings": endings}
     arguments.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")

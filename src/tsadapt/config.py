@@ -184,6 +184,10 @@ class RunConfig:
         None, "Precision of the forward pass.", group=OPTIMISATION, usual="fp32",
         shown="fp32; with --train-from bf16 where the CPU has it",
     )  # fmt: skip
+    compile: bool = setting(
+        False, "Compile the network's training pass by torch.compile: faster steps after a slow first one. Needs a C++"
+        " compiler, or Triton on a GPU.", group=OPTIMISATION, result=False,
+    )  # fmt: skip
     candidates: int = setting(
         1, "Evenly spaced steps that validators choose among; 1 is the last step alone.", group=RUN, above=0
     )

@@ -107,6 +107,10 @@ def test_combinations(pool, base, case, number):
     compare(pool, number, of(base, source, targets, method, **more))
 
 
+def test_a_compiled_pass(pool, base):
+    compare(pool, 2, of(base, "tsa", ("mi",), "cdan", compile=True))
+
+
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("photographs")

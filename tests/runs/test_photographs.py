@@ -22,6 +22,7 @@ from tsadapt.models.backbones import make_backbone
 from tsadapt.runs.fit import train_run
 from tsadapt.runs.model import load
 from tsadapt.training.setup import make_task, make_trainer
+from tsadapt.training.trainer import Trainer
 
 
 def test_three_commands_and_no_code(frozen, capsys):
@@ -149,6 +150,25 @@ def test_an_unreadable_image_is_named_and_passed_over(frozen, freeze, capsys):
         path.write_bytes(truncated)
     assert main(["predict", str(out), "new"]) == 2
     assert "None of the 24 images" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_files_that_are_truncated_in_the_third_epoch_do_not_end_a_run(trained, workers, monkeypatch, capsys):
+    made, lost = Trainer.step, sorted(Path("new").iterdir())[::4]
+
+    def step(self, describe=False):
+        if self.at == 9:  # 24 rows of each domain, 6 in a batch: four steps an epoch
+            for path in (*lost, Path("labelled/cow/02.png")):
+                truncate(path)
+        return made(self, describe)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    _, metrics = train_run(changed(trained, steps=24, workers=workers), Path("run"), quiet=True)
+    said = capsys.readouterr().err
+    assert all(said.count(f"new: {path.name} (image file is truncated") == 1 for path in lost)
+    assert "cow/02.png" in said
+    assert metrics["last"]["step"] == 24
+    assert metrics["last"]["target"]["rows"] == 24 - len(lost)
 
 
 def test_the_protocols_of_training_and_of_frozen_features(trained, monkeypatch):

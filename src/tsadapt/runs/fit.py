@@ -249,6 +249,8 @@ def _train_and_finish(
     trainer = make_trainer(task, processes)
     if not quiet and trainer.needs:
         _say(trainer.needs)
+    if not quiet and task.config.compile:
+        _say("compiling the network in the first step, which takes longer …")
     for note in dict.fromkeys(note for term in trainer.objective for note in term.notes()):
         _say(f"note: {note}")
     trainer, resumed = _resume(task, trainer, run)

@@ -69,8 +69,10 @@ def joined() -> Iterator[Processes | None]:
 
 def _join() -> None:
     """Bring up the default process group with what torchrun says in the environment."""
+    from torch.distributed.rendezvous import rendezvous  # not in every build of torch
+
     try:
-        store, rank, number = next(distributed.distributed_c10d.rendezvous("env://", timeout=JOINING))
+        store, rank, number = next(rendezvous("env://", timeout=JOINING))
         if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
             # On one machine the launcher's store outlives a restart, with the addresses of the processes that ended.
             # On several each restart has a new one, or (the launcher's static rendezvous) counts that may differ.

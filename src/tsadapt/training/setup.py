@@ -39,6 +39,7 @@ from tsadapt.models.preprocessing import Preprocessing, Reader
 from tsadapt.models.stages import Stem, find_stage
 from tsadapt.objectives.base import METHODS
 from tsadapt.objectives.objective import adapts, check_objective, term_classes, with_settings
+from tsadapt.training.compiled import check_compiler
 from tsadapt.training.known_labels import KnownLabels, known_labels
 from tsadapt.training.runtime import has_fast_bf16, pick_device
 from tsadapt.training.source_free import Start, continued
@@ -252,7 +253,9 @@ def check_processes(config: RunConfig, processes: Processes | None) -> None:
 def check_choices(config: RunConfig) -> None:
     """Everything that has a name is known, before a folder is made for the run."""
     check_objective(config)
-    pick_device(config.device)
+    device = pick_device(config.device)
+    if config.compile:
+        check_compiler(device)
     if config.network is not None:
         _ = NETWORKS[config.network]
 

@@ -34,6 +34,7 @@ from tsadapt.objectives.base import Context, Head, Outputs, View
 from tsadapt.objectives.objective import Objective
 from tsadapt.selection.density import batch_a_distance
 from tsadapt.training.class_shares import estimated_class_shares
+from tsadapt.training.compiled import compiled
 from tsadapt.training.runtime import autocast, pick_device
 from tsadapt.training.shards import load_objective
 from tsadapt.training.shared_batch import WholeInputs, gathered_batch, through, through_whole
@@ -96,6 +97,7 @@ class Trainer:
         self.objective.source_term.constrain(self.model.linear_layers)
         self.statistics = self.objective.statistics
         self.extractor = nn.ModuleList([model.backbone, model.bottleneck])
+        self._compiled = compiled(model.features) if config.compile else None
         self.heads = nn.ModuleList([model.branches, model.heads])
         self.with_target = self.objective.needs_target
         method = self.objective.method
@@ -166,7 +168,7 @@ class Trainer:
         x = [part.to(self.device) for part in (batch.x_s, batch.x_t) if part is not None]
         joint = len(x) == 2 and not self.separate_bn and source_extractor is None
         sizes = [len(index) for index in (batch.i_s, batch.i_t) if index is not None]
-        extract, few = self.model.features, self._labelled_rows(batch)
+        extract, few = self._extract, self._labelled_rows(batch)
 
         def part(i: int) -> tuple[list[Tensor], list[int]]:
             """A domain's rows, and after the last domain's the target's labelled ones."""
@@ -194,6 +196,12 @@ class Trainer:
         inputs = self._inputs(x[0], x[1] if len(x) == 2 else None, batch)
         return self._outputs(batch, progress, halves, inputs, features, heads[-1]), features
 
+    def _extract(self, x: Tensor) -> Tensor:
+        """The features of a batch, in training by the compiled pass: there all batches have the same shape."""
+        if self._compiled is not None and self.model.training and torch.is_grad_enabled():
+            return self._compiled(x)
+        return self.model.features(x)
+
     def _labelled_rows(self, batch: Batch) -> list[Tensor]:
         """The target rows that are trained on with their labels, if there are any."""
         return [] if batch.x_l is None else [batch.x_l.to(self.device)]
@@ -205,7 +213,7 @@ class Trainer:
         with autocast(self.device, self.config.precision):
             assert batch.i_t is not None
             few, b_t = self._labelled_rows(batch), len(batch.i_t)
-            features = [through(self.processes, self.model.features, [x_t, *few], [b_t, *map(len, few)])]
+            features = [through(self.processes, self._extract, [x_t, *few], [b_t, *map(len, few)])]
             heads = self.model.classify(features[0])
             mine = [HeadOutput(h.features[:b_t], h.logits[:b_t]) for h in heads]
             halves = [stand_in.half(self.model, self.device), (features[0][:b_t], mine)]
