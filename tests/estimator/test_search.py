@@ -168,6 +168,20 @@ def test_the_search_is_a_classifier_and_may_end_a_pipeline(task):
     assert np.array_equal(model.predict_proba(x_t), by_hand.predict_proba(scaler.transform(x_t)))
 
 
+def test_the_only_row_of_a_class_is_trained_on(task):
+    x_s, y, x_t = task
+    labels = np.where(np.arange(90) == 4, "yak", y)
+    search = ConsensusSearchCV(TSAClassifier(**SMALL), GRID, refit=False)
+    ((train, held),) = search._splits(x_s, labels)
+    assert 4 in train
+    assert sorted([*train, *held]) == [*range(90)]
+    assert len(held) == 9
+    assert {*labels[held]} == {"ant", "bee", "cow"}
+    assert "beta" in search.fit(x_s, labels, X_target=x_t).best_params_
+    with pytest.raises(ValueError, match="no class has two of them"):
+        search.fit(x_s[:3], np.array(["a", "b", "c"]), X_target=x_t)
+
+
 def test_a_search_trains_with_weights(task):
     x_s, y, x_t = task
     weight = (y != "cow").astype(float)

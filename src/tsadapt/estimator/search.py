@@ -125,13 +125,17 @@ class ConsensusSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # 
 
     def _splits(self, X: Any, y: Any) -> Iterable[tuple[np.ndarray, np.ndarray]]:
         if self.cv is None:
+            _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+            several = np.flatnonzero(counts[codes] > 1)  # the only row of a class is trained on
+            if len(several) < 2:
+                raise ValueError("The search holds out source rows, and no class has two of them.")
+            share = max(HOLDOUT, (counts > 1).sum() / len(several))
             seed = check_random_state(self.random_state)
-            splits: Iterable[tuple[np.ndarray, np.ndarray]] = StratifiedShuffleSplit(
-                1, test_size=max(HOLDOUT, len(np.unique(y)) / len(y)), random_state=seed
-            ).split(np.zeros(len(y)), y)
-            return splits
-        split: Iterable[tuple[np.ndarray, np.ndarray]] = check_cv(self.cv, y, classifier=True).split(X, y)
-        return split
+            split = StratifiedShuffleSplit(1, test_size=share, random_state=seed)
+            _, held = next(split.split(np.zeros(len(several)), y[several]))
+            return [(np.setdiff1d(np.arange(len(y)), several[held]), several[held])]
+        splits: Iterable[tuple[np.ndarray, np.ndarray]] = check_cv(self.cv, y, classifier=True).split(X, y)
+        return splits
 
     @property
     def classes_(self) -> np.ndarray:
