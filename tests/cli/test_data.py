@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pandas
 import pytest
@@ -107,6 +108,22 @@ def test_mistakes_are_one_line(photos, capsys, words, said):
     assert main(words) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def test_what_is_left_out_is_said(photos, capsys):
+    assert main(["predict", "run", "new", "--id-column", "id"]) == 2
+    assert "--id-column id names a column, and new has none: its rows have names of their own, such as 0-00.png" in (
+        capsys.readouterr().err
+    )
+    np.savez("s.npz", x=np.eye(8), y=np.arange(8) % 2)
+    assert main(["fit", "s.npz", "s.npz", "--out", "vectors", *SHORT]) == 0
+    parts = {name: datasets.Dataset.from_dict({"x": np.eye(8)[:n].tolist()}) for name, n in (("train", 8), ("test", 3))}
+    datasets.DatasetDict(parts).save_to_disk("parts")
+    capsys.readouterr()
+    assert main(["predict", "vectors", "hf:parts"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 4
+    assert said.err == "note: of hf:parts, the test split is predicted (3 rows).\n"
 
 
 def test_a_run_on_standard_input_is_resumed_and_reported(photos, monkeypatch, capsys):

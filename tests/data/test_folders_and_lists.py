@@ -90,7 +90,10 @@ def test_a_single_class_is_not_an_extra_level(tmp_path):
 
 def test_no_images_at_all(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(UserError, match="has no images"):
+    with pytest.raises(UserError, match=r"has no images. Expected files that end in [^\"]* more\.$"):
+        opened(tmp_path)
+    (tmp_path / "train-0.tar").touch()
+    with pytest.raises(UserError, match=r'To read its tar archives: ".*/\*.tar", in quotes.'):
         opened(tmp_path)
 
 

@@ -80,6 +80,8 @@ def test_splits():
     datasets.DatasetDict(a=photos(1), b=photos(1)).save_to_disk("two")
     with pytest.raises(UserError, match=r"has the splits a, b. Expected train and test; or name one: hf:two/a"):
         open_dataset("hf:two")
+    with pytest.raises(UserError, match=r"there is no split 'valid'. Available: test, train, validation."):
+        open_dataset("hf:all/valid")
 
 
 @pytest.mark.parametrize("kind", ["List", "fixed", "float16"])

@@ -71,8 +71,22 @@ def test_both_domains_at_once(data):
 
 
 def test_the_last_step_takes_a_target(data):
-    with pytest.raises(TypeError, match="X_target"):
-        make_adaptation_pipeline(StandardScaler(), LogisticRegression())
+    for last in (LogisticRegression(), GridSearchCV(tsa(), {"beta": [0.1]})):
+        with pytest.raises(TypeError, match=f"adapts to X_target, and {type(last).__name__} takes none"):
+            make_adaptation_pipeline(StandardScaler(), last)
+
+
+def test_weights_reach_the_last_step_alone_unless_another_asks_for_them(data):
+    x, y, x_t = data
+    weight = np.where(y == 0, 3.0, 1.0)
+    found = make_adaptation_pipeline(StandardScaler(), PCA(3), tsa()).fit(x, y, X_target=x_t, sample_weight=weight)
+    before = Pipeline([("scale", StandardScaler()), ("reduce", PCA(3))]).fit(x)
+    last = tsa().fit(before.transform(x), y, X_target=before.transform(x_t), sample_weight=weight)
+    np.testing.assert_array_equal(found.predict_proba(x_t), last.predict_proba(before.transform(x_t)))
+    with sklearn.config_context(enable_metadata_routing=True):
+        asks = StandardScaler().set_fit_request(sample_weight=True)
+    found = make_adaptation_pipeline(asks, tsa()).fit(x, y, X_target=x_t, sample_weight=weight)
+    np.testing.assert_array_equal(found[0].mean_, StandardScaler().fit(x, sample_weight=weight).mean_)
 
 
 class Adapting(TransformerMixin, ClassifierMixin, BaseEstimator):

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
+from sklearn.base import is_classifier
 from sklearn.exceptions import FitFailedWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -140,6 +142,60 @@ def test_mistakes_of_a_consensus_search(task):
     with pytest.warns(FitFailedWarning, match="Unknown method 'no'"):
         search = ConsensusSearchCV(clf, {"method": ["no", "source-only"]}).fit(x_s, y, X_target=x_t)
     assert search.best_params_ == {"method": "source-only"}
+
+
+def test_mistakes_are_said_once_and_name_what_is_expected(task):
+    x_s, y, x_t = task
+    with pytest.raises(ValueError, match="estimator is a LogisticRegression, expected a TSAClassifier"):
+        ConsensusSearchCV(LogisticRegression(), {"C": [1, 2]}).fit(x_s, y, X_target=x_t)
+    frame = pd.DataFrame(x_s).assign(id=[f"r{i}" for i in range(90)])
+    with pytest.raises(ValueError, match="columns of text: id") as error:
+        ConsensusSearchCV(TSAClassifier(**SMALL), GRID).fit(frame, y, X_target=x_t)
+    assert str(error.value).count("set_index") == 1
+    assert repr(ValidatorScorer("im")) == "ValidatorScorer('im')"
+
+
+def test_the_search_is_a_classifier_and_may_end_a_pipeline(task):
+    x_s, y, x_t = task
+    search = ConsensusSearchCV(TSAClassifier(**SMALL), GRID)
+    assert is_classifier(search)
+    model = make_adaptation_pipeline(StandardScaler(), search).fit(x_s, y, X_target=x_t)
+    scaler = StandardScaler().fit(x_s)
+    by_hand = ConsensusSearchCV(TSAClassifier(**SMALL), GRID).fit(
+        scaler.transform(x_s), y, X_target=scaler.transform(x_t)
+    )
+    assert model[-1].best_params_ == by_hand.best_params_
+    assert np.array_equal(model.predict_proba(x_t), by_hand.predict_proba(scaler.transform(x_t)))
+
+
+def test_the_only_row_of_a_class_is_trained_on(task):
+    x_s, y, x_t = task
+    labels = np.where(np.arange(90) == 4, "yak", y)
+    search = ConsensusSearchCV(TSAClassifier(**SMALL), GRID, refit=False)
+    ((train, held),) = search._splits(x_s, labels)
+    assert 4 in train
+    assert sorted([*train, *held]) == [*range(90)]
+    assert len(held) == 9
+    assert {*labels[held]} == {"ant", "bee", "cow"}
+    assert "beta" in search.fit(x_s, labels, X_target=x_t).best_params_
+    with pytest.raises(ValueError, match="no class has two of them"):
+        search.fit(x_s[:3], np.array(["a", "b", "c"]), X_target=x_t)
+
+
+def test_a_search_trains_with_weights(task):
+    x_s, y, x_t = task
+    weight = (y != "cow").astype(float)
+    search = ConsensusSearchCV(TSAClassifier(**SMALL), GRID).fit(x_s, y, X_target=x_t, sample_weight=weight)
+    assert list(search.classes_) == ["ant", "bee"]
+    best = TSAClassifier(**SMALL, **search.best_params_).fit(x_s, y, X_target=x_t, sample_weight=weight)
+    assert np.array_equal(search.predict_proba(x_t), best.predict_proba(x_t))
+    x, labels, domain = together(task)
+    whole = np.concatenate([weight, np.full(60, 9.0)])
+    at_once = ConsensusSearchCV(TSAClassifier(**SMALL), GRID).fit(x, labels, domain, sample_weight=whole)
+    assert at_once.cv_results_["mean_test_score"].tolist() == search.cv_results_["mean_test_score"].tolist()
+    # Candidates are trained with the weights as well: of what is never trained nothing is held against them.
+    plain = ConsensusSearchCV(TSAClassifier(**SMALL), GRID).fit(x_s, y, X_target=x_t)
+    assert search.cv_results_["validator_im"].tolist() != plain.cv_results_["validator_im"].tolist()
 
 
 def test_routing_still_hands_on_domains(task):

@@ -95,6 +95,14 @@ def test_ids_and_labels_that_were_left_in_a_frame_are_named(task):
         ConsensusSearchCV(model, {"tsaclassifier__beta": [0.1]}).fit(frame, y, X_target=new)
 
 
+def test_frames_of_both_domains_keep_their_columns_names(task):
+    x_s, y, x_t = task
+    frame = pd.DataFrame(np.concatenate([x_s, x_t]), columns=list("abcd"))
+    labels, domain = np.concatenate([y, np.full(60, "?")]), np.repeat([1, -1], [90, 60])
+    clf = TSAClassifier(**SMALL).fit(frame, labels, sample_domain=domain)  # a warning would be an error
+    assert list(clf.feature_names_in_) == list("abcd")
+
+
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
 def test_frames_go_through_calibration(task, method):
     x_s, y, x_t = task

@@ -1,6 +1,7 @@
 """Exported models: the same predictions as their runs, for every kind of run, and nothing left behind otherwise."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -51,6 +52,31 @@ def test_tables_have_their_ids_and_images_may_come_one_by_one():
     for words in ([exported("frozen"), *some], [exported("frozen"), "new/*0.png"]):
         found = predictions(*words)
         assert_same(found, predictions(run_of("frozen"), *words[1:], "--backbone", "enc.py:make"))
+
+
+@pytest.mark.usefixtures("here")
+def test_evaluate_says_of_an_exported_model_what_it_says_of_the_run(capsys, tmp_path):
+    few = tmp_path / "few.csv"
+    few.write_text("no,label\nrow 3,ant\nrow 4,bee\nrow 5,ant\n")
+    images = Path("labelled/few.csv")
+    ant, bee = (min(Path("labelled", name).glob("*.*")).name for name in ("ant", "bee"))
+    images.write_text(f"name,label\nant/{ant},ant\nbee/{bee},cow\n")
+    for case, words in (
+        ("table", ["source.csv"]),
+        ("table", [few, "--rows", "target.csv"]),
+        ("frozen", ["labelled"]),
+        ("frozen", [images]),
+        ("digits", ["digits:uci"]),
+    ):
+        said = []
+        encoder = ["--backbone", own(case)] if own(case) else []
+        for model, more in ((run_of(case), encoder), (exported(case), [])):
+            capsys.readouterr()
+            assert main(["evaluate", str(model), *map(str, words), *more]) == 0
+            said.append(capsys.readouterr().out)
+        assert "95% interval of the accuracy (Wilson)" in said[0]
+        assert re.sub(r"calibration error .*", "", said[0]) == re.sub(r"calibration error .*", "", said[1])
+    images.unlink()
 
 
 @pytest.mark.usefixtures("here")
@@ -231,6 +257,8 @@ REFUSED = [
     (["predict", "shipped/adabn/model.onnx", "target.npz", "--backbone", "enc.py:make"], "--backbone needs a RUN"),
     (["predict", "shipped/adabn/model.onnx", "target.npz", "--device", "tpu"], "expected cpu"),
     (["predict", "shipped/frozen/model.pt2", "new"], "torch.export.load"),
+    (["evaluate", "shipped/adabn/model.onnx", "target.npz", "--adapt-bn"], "--adapt-bn needs a RUN"),
+    (["evaluate", "shipped/table/model.onnx", "few.csv"], "the model has no run that says of what: add --rows DATA"),
     (["predict", "none.onnx", "target.npz"], "No model at none.onnx"),
     (["predict", "damaged.onnx", "target.npz"], "damaged, or no ONNX model"),
     (["predict", "foreign.onnx", "target.npz"], "not written by this version of tsadapt export"),
@@ -244,6 +272,7 @@ def test_refusals_are_one_line(words, said, capsys):
         exported(case)
     exported("frozen", "torch")
     Path("damaged.onnx").write_bytes(b"no model")
+    Path("few.csv").write_text("no,label\nrow 3,ant\n")
     proto = onnx.load("shipped/adabn/model.onnx")
     del proto.metadata_props[:]
     onnx.save(proto, "foreign.onnx")
@@ -279,6 +308,9 @@ def test_a_run_without_its_data_asks_for_some(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="--data DATA"):
         export("run", "two", "torch")
     assert export("run", "two", "torch", data=data).parity.rows == 120
+    text = Path("two/README.md").read_text()
+    assert "120 rows of `target.npz`" in text
+    assert str(data.parent) not in text
     assert export("run", "two", "torch", data=np.load(data)["x"]).parity.rows == 120
 
 
@@ -290,6 +322,19 @@ def test_a_network_that_cannot_be_exported_is_named(tmp_path):
     )
     settings = {**OWN, "backbone": "odd.py:make"}
     tsadapt.fit("labelled", "new", out="runs/odd", **settings)
-    with pytest.raises(UserError, match=r"^The network cannot be exported: [^\n]*$"):
+    why = r"^The network cannot be exported: its computation depends on its input's values, [^\n]*data-dependent[^\n]*$"
+    with pytest.raises(UserError, match=why):
         export("runs/odd", tmp_path / "x", "torch", backbone="odd.py:make")
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_network_of_a_fixed_batch_is_named():
+    class Pairs(torch.nn.Module):
+        def forward(self, x):
+            return x.reshape(2, -1).sum(1)
+
+    recipe = ExportedModel(exported("adabn")).recipe
+    why = r"exported: its computation depends on the size of the batch, [^\n]* torch says: [^\n]*constant \(2\)\.$"
+    with pytest.raises(UserError, match=why):
+        graph.as_torch(Pairs(), recipe, torch.ones(2, 6))

@@ -27,6 +27,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 """
 PREDICT = BLOCKED.format(names=("torch", "torchvision", "timm")) + "from tsadapt.cli import main; sys.exit(main())"
+LACKING = PREDICT.replace('raise ImportError(f"{name} is blocked")', "raise ModuleNotFoundError(name, name=name)")
 RUN = "sys.argv[:] = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 EXAMPLE = BLOCKED.format(names=("torch", "tsadapt", "pandas", "sklearn", "scipy", "onnx")) + RUN
 TORCH_EXAMPLE = BLOCKED.format(names=("tsadapt",)) + RUN
@@ -89,6 +90,18 @@ def test_predict_where_torch_cannot_be_imported(case, examples):
     assert_same([*csv.DictReader(io.StringIO(text))], predictions(file, data, "--probabilities"), close=1e-5)
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("verb", ["predict", "evaluate"])
+def test_what_needs_torch_says_so_in_one_line(verb):
+    model = run_of("adabn") if verb == "predict" else exported("adabn")
+    words = [*PYTHON, LACKING, verb, str(model), "source.npz"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"tsadapt: {verb} needs torch, which is not installed here")
+    assert "tsadapt predict model.onnx DATA" in line
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_example_needs_onnxruntime_numpy_and_pillow_alone(case, examples):
     data, given, close = examples[case]
@@ -98,6 +111,10 @@ def test_the_example_needs_onnxruntime_numpy_and_pillow_alone(case, examples):
     assert len(body) <= 12
     text = printed(*PYTHON, EXAMPLE, file.parent / "use_onnx.py", *given)
     assert_example_agrees(text, predictions(file, data), close)
+    words = [*PYTHON, EXAMPLE, str(file.parent / "use_onnx.py")]
+    alone = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
+    assert alone.returncode == 1
+    assert alone.stderr.startswith("Predict with model.onnx: python use_onnx.py ")
 
 
 @pytest.mark.parametrize("case", ["frozen", "table"])

@@ -83,6 +83,22 @@ def test_target_labels_have_no_part(photos):
     assert [one.logme for one in without] == [one.logme for one in with_labels]
 
 
+def test_weights_that_cannot_be_had_are_said_before_anything_is_computed(photos, monkeypatch, capsys):
+    def fails(*_, **__):
+        raise OSError("no network here")
+
+    monkeypatch.setattr("torch.hub.load_state_dict_from_url", fails)
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fails)
+    assert main(["rank", "labelled", "new", "--backbones", f"{TINY}=none,torchvision:resnet18@64"]) == 2
+    err = capsys.readouterr().err
+    assert "features of" not in err
+    assert "no network here" in err
+    assert (
+        "Pass local weights: torchvision:resnet18@64=FILE (.safetensors or .pth), or torchvision:resnet18@64=none"
+        in err
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -30,6 +30,9 @@ VERBS = {
     "reproduce": "moved to the repository: python -m paper NAME",
 }
 
+LEFT_OUT = ("torch", "torchvision", "timm", "sklearn", "scipy", "safetensors", "filelock")
+"""What an environment for exported models lacks (docs/export.md)."""
+
 USAGE = """\
 tsadapt adapts a classifier from a labelled source domain to an unlabelled target domain.
 
@@ -78,6 +81,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except OSError as error:  # a disk that is full, a place that cannot be written
         print(printable(f"tsadapt: {system_error(error)}"), file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name not in LEFT_OUT:
+            raise
+        print(
+            f"tsadapt: {verb} needs {error.name}, which is not installed here: pip install tsadapt, with all that it"
+            " depends on. Without it: tsadapt predict model.onnx DATA, with a model that tsadapt export wrote.",
+            file=sys.stderr,
+        )
         return 2
     except (MemoryError, RuntimeError) as error:
         if not (said := out_of_memory(error)):

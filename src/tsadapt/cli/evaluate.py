@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from tsadapt.cli.models import model_at
 from tsadapt.cli.options import File, TableOptions, Text
 from tsadapt.cli.output import check_output, output
 
 if TYPE_CHECKING:
+    from tsadapt.config import RunConfig
     from tsadapt.data.types import Domain
+    from tsadapt.export.exported import ExportedModel
     from tsadapt.runs.model import TrainedModel
 
 __all__ = ["Evaluate"]
@@ -19,15 +22,16 @@ __all__ = ["Evaluate"]
 
 @dataclass(frozen=True)
 class Evaluate(TableOptions):
-    """Judge the model of a RUN on labelled DATA, or on a few rows that you labelled in a CSV with lines name,label.
+    """Judge the model of a RUN, or an exported model.onnx, on labelled DATA, or on a few rows that you labelled.
 
-    The names in such a CSV are those of predictions.csv: rows of the target that RUN was adapted to, or of --rows.
+    These are in a CSV with lines name,label. Its names are those of predictions.csv: rows of the target that RUN was
+    adapted to, or of --rows.
 
     Example: tsadapt evaluate runs/digits digits:mnist-5k --out metrics.json
     """
 
     run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Folder of a finished run, or of a sweep: then the run that was chosen there."""
+    """Folder of a finished run, of a sweep or of a result: then the run that was chosen there. Or a model.onnx."""
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """Labelled data, as for fit (for a dataset with splits, the test split), or a CSV with lines name,label."""
     rows: Text = None
@@ -51,14 +55,13 @@ class Evaluate(TableOptions):
         from tsadapt.errors import UserError, printable
         from tsadapt.files import as_json
         from tsadapt.runs.evaluate import score
-        from tsadapt.runs.model import load
 
         check_output(self.out, self.data)
-        model = load(self.run_folder, self.use, self.device, quiet=False, backbone=self.backbone)
+        model: Any = model_at(self.run_folder, self.use, self.device, self.adapt_bn, self.backbone)
         domain = self._domain(model)
         if domain.y is None:
             raise UserError(f"{self.data} has no labels to compare with. To get predictions: tsadapt predict.")
-        if model.run is not None and model.run.exists and model.run.config.use_target_labels:
+        if (config := _config_of(model)) is not None and config.use_target_labels:
             note = "note: RUN was trained on labels of some target rows: if DATA has these rows, it knows them."
             print(note, file=sys.stderr)
         model = model.adapt_bn(domain) if self.adapt_bn else model  # labels stay out of it
@@ -86,7 +89,7 @@ class Evaluate(TableOptions):
                 file.write(as_json(metrics))
         return 0
 
-    def _domain(self, model: "TrainedModel") -> "Domain":
+    def _domain(self, model: "TrainedModel | ExportedModel") -> "Domain":
         """The labelled rows: those of DATA, or those that a CSV of names and labels names."""
         from tsadapt.data.target_labels import are_names_and_labels
         from tsadapt.errors import UserError
@@ -97,14 +100,23 @@ class Evaluate(TableOptions):
             return model.read(self.data, self.roles)
         return _labelled_rows(model, self.data, self._named(model), self.rows is None)
 
-    def _named(self, model: "TrainedModel") -> Any:
+    def _named(self, model: "TrainedModel | ExportedModel") -> Any:
         """The data that a CSV names rows of."""
         if self.rows is not None:
             return self.rows
-        return None if model.run is None or not model.run.exists else model.run.config.target
+        config = _config_of(model)
+        return None if config is None else config.target
 
 
-def _labelled_rows(model: "TrainedModel", path: str, rows: str | None, beside: bool) -> "Domain":
+def _config_of(model: "TrainedModel | ExportedModel") -> "RunConfig | None":
+    """The config of the run that a model came from, if that is there."""
+    from tsadapt.runs.model import TrainedModel
+
+    run = model.run if isinstance(model, TrainedModel) else None
+    return None if run is None or not run.exists else run.config
+
+
+def _labelled_rows(model: "TrainedModel | ExportedModel", path: str, rows: str | None, beside: bool) -> "Domain":
     """The rows that a CSV labels: images at those paths, or rows of other data by their names."""
     from dataclasses import replace
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from tsadapt.cli.models import model_at
 from tsadapt.cli.options import File, TableOptions, Text
 from tsadapt.cli.output import STREAM, check_output, output
 from tsadapt.errors import UserError
@@ -55,8 +56,18 @@ class Predict(TableOptions):
         data = self.data[0] if len(self.data) == 1 else _images(self.data)
         for name in self.data:
             check_output(self.out, name)
-        model = self._model()
+        model: Any = model_at(self.run_folder, self.use, self.device, self.adapt_bn, self.backbone)
         domain = model.read(data, self.roles)
+        if self.id_column is not None and domain.id_column is None:
+            raise UserError(
+                f"--id-column {self.id_column} names a column, and {domain.name} has none: its rows have names of their"
+                f" own, such as {domain.row_name(0)}. Leave it out."
+            )
+        if domain.split != "all":
+            print(
+                printable(f"note: of {domain.name}, the {domain.split} split is predicted ({len(domain)} rows)."),
+                file=sys.stderr,
+            )
         model = model.adapt_bn(domain) if self.adapt_bn else model
         with output(self.out) as file:  # before the work: a place that cannot be written is known at once
             predicted = model.outputs(domain)
@@ -81,19 +92,6 @@ class Predict(TableOptions):
         if errors:
             print(f"{counted(len(errors), 'image')} cannot be read; the CSV says which", file=sys.stderr)
         return 0
-
-    def _model(self) -> Any:
-        """The run's model, or the exported one: that is used without torch."""
-        from tsadapt.export.exported import ExportedModel, exported_file
-
-        if (file := exported_file(self.run_folder)) is None:
-            from tsadapt.runs.model import load
-
-            return load(self.run_folder, self.use, self.device, quiet=False, backbone=self.backbone)
-        asked = {"--use selected": self.use != "last", "--adapt-bn": self.adapt_bn, "--backbone": bool(self.backbone)}
-        if refused := [flag for flag, given in asked.items() if given]:
-            raise UserError(f"{refused[0]} needs a RUN: {file} is one model, as it was exported.")
-        return ExportedModel(file, self.device, quiet=False)
 
 
 def _images(paths: tuple[str, ...]) -> list[str]:

@@ -55,7 +55,9 @@ def _domain(root: Path, name: str, files: list[str], odd: dict[str, str]) -> Dom
         notes.append(f"{name}: ignored {counted(len(strays), 'file')} without an image suffix: {listed}.")
     if not classes:
         if not flat:
-            raise UserError(f"{name} has no images. Expected files that end in {few(SUFFIXES)}.")
+            shards = any(path.lower().endswith(".tar") for path in strays)
+            hint = f' To read its tar archives: "{name}/*.tar", in quotes.' if shards else ""
+            raise UserError(f"{name} has no images. Expected files that end in {few(SUFFIXES)}.{hint}")
         return Domain(
             name, ImageFiles(root / p for p in flat), row_names=tuple(map(path_text, flat)), notes=tuple(notes)
         )

@@ -43,6 +43,9 @@ def load_saved(folder: Path, name: str, columns: tuple[str, ...] | None, roles: 
     one named label, class, target or y has the classes, where `roles` name no other.
     """
     if not folder.exists():
+        if (folder.parent / SPLITS).is_file():
+            there = sorted(one.name for one in folder.parent.iterdir() if one.is_dir())
+            raise UserError(f"{name}: there is no split {folder.name!r}. Available: {few(there)}.")
         raise UserError(f"{name} does not exist. Expected {EXPECTED}.")
     if not is_saved(folder):
         raise UserError(f"{name} has no {STATE} or {SPLITS}. Expected {EXPECTED}.")

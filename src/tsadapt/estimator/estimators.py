@@ -24,6 +24,7 @@ from sklearn.utils.validation import (
     check_array,
     check_consistent_length,
     check_is_fitted,
+    check_X_y,
     validate_data,
 )
 
@@ -312,7 +313,7 @@ class DomainAdaptationClassifier(ClassNamePrefixFeaturesOutMixin, ClassifierMixi
         x_s, labels = x[is_source], labels[is_source]
         if sample_domain is not None:
             check_classification_targets(labels)
-            _, labels = validate_data(self, x_s, labels, reset=False, dtype=np.float64, allow_nd=any_shape)
+            _, labels = check_X_y(x_s, labels, dtype=np.float64, allow_nd=any_shape, estimator=self)
         return x_s, labels, x_t, weight
 
     def _target(self, X_target: Any) -> np.ndarray:

@@ -1,12 +1,16 @@
 """Pipelines in which the target goes the way of the source: scaled, reduced and selected by the same steps."""
 
 import sys
+from inspect import signature
 from typing import Any, Self
 
 from sklearn import config_context
 from sklearn.pipeline import Pipeline, _name_estimators
 
 __all__ = ["AdaptationPipeline", "check_target_went_along", "make_adaptation_pipeline"]
+
+HANDED_ON = {"X_target", "y_target", "sample_domain", "sample_weight"}
+"""What a pipeline hands to its last step, as far as that takes it."""
 
 
 class AdaptationPipeline(Pipeline):  # type: ignore[misc]
@@ -26,6 +30,8 @@ class AdaptationPipeline(Pipeline):  # type: ignore[misc]
 def make_adaptation_pipeline(*steps: Any) -> AdaptationPipeline:
     """A pipeline that ends in a `TSAClassifier` or another estimator with an `X_target`, which goes through all steps.
 
+    `sample_weight` reaches the last step alone, unless a step before it asks for it by `set_fit_request`.
+
     >>> import numpy as np
     >>> from sklearn.preprocessing import StandardScaler
     >>> from tsadapt import TSAClassifier
@@ -34,9 +40,19 @@ def make_adaptation_pipeline(*steps: Any) -> AdaptationPipeline:
     >>> model.fit(100 * X, y, X_target=100 * X + 1).predict(100 * X[:1])
     array([0])
     """
+    last = steps[-1]
+    if not hasattr(last, "set_fit_request") or "X_target" not in signature(last.fit).parameters:
+        raise TypeError(
+            f"The last step of make_adaptation_pipeline adapts to X_target, and {type(last).__name__} takes none:"
+            " expected TSAClassifier, DomainAdaptationClassifier, or a ConsensusSearchCV of one."
+        )
     with config_context(enable_metadata_routing=True):
-        last = steps[-1].set_fit_request(X_target=True, y_target=True, sample_domain=True, sample_weight=True)
-    return AdaptationPipeline(_name_estimators([*steps[:-1], last]), transform_input=["X_target"])
+        last.set_fit_request(**dict.fromkeys(HANDED_ON & {*signature(last.fit).parameters}, True))
+        for step in steps[:-1]:
+            fit = getattr(step.get_metadata_routing(), "fit", None) if hasattr(step, "set_fit_request") else None
+            if fit is not None and fit.requests.get("sample_weight", False) is None:
+                step.set_fit_request(sample_weight=False)
+    return AdaptationPipeline(_name_estimators([*steps]), transform_input=["X_target"])
 
 
 def check_target_went_along(estimator: Any) -> None:

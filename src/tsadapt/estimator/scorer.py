@@ -39,6 +39,9 @@ class ValidatorScorer:
             raise ValueError(f"validator is {name!r}, expected one that scores a model by itself: {', '.join(alone)}.")
         self.validator = VALIDATORS[name]
 
+    def __repr__(self) -> str:
+        return f"ValidatorScorer({self.validator.name!r})"
+
     def get_metadata_routing(self) -> MetadataRequest:
         """What a search hands on: the domains of the rows."""
         request = MetadataRequest(owner=self)

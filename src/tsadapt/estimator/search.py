@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid, ParameterSampler, StratifiedShuffleSplit, check_cv
 from sklearn.pipeline import Pipeline
@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted, indexable
 
 from tsadapt.errors import UserError, few
 from tsadapt.estimator.domains import LEFT_IN, split_domains, text_columns
-from tsadapt.estimator.fitting import predictions_of
+from tsadapt.estimator.estimators import DomainAdaptationClassifier
+from tsadapt.estimator.fitting import parted, predictions_of
 from tsadapt.estimator.pipeline import AdaptationPipeline
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import CONSENSUS, check_selector, choose
@@ -27,7 +28,7 @@ HOLDOUT = 0.1
 """The share of the source that one split holds out, unless told otherwise."""
 
 
-class ConsensusSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class ConsensusSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Search over parameters of a `TSAClassifier`, or of a pipeline that ends in one, without target labels.
 
     Every candidate is trained on the source without a held-out part, and on all of the target. Then all candidates are
@@ -86,19 +87,23 @@ class ConsensusSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None) -> Self:
-        """Train all candidates, choose, and fit the best again."""
+    def fit(self, X: Any, y: Any, sample_domain: Any = None, X_target: Any = None, sample_weight: Any = None) -> Self:
+        """Train all candidates, choose, and fit the best again.
+
+        `sample_weight` says how often training sees the rows of the source; held-out rows count alike.
+        """
         try:
             check_selector(self.by)
         except UserError as error:
             raise ValueError(str(error)) from error
         _check_estimator(self.estimator)
-        X, y, X_target = _apart(X, y, sample_domain, X_target)
+        X, y, X_target, weight = _apart(X, y, sample_domain, X_target, sample_weight)
         candidates = self._candidates()
         splits = [*self._splits(X, y)]
         jobs = [(i, k) for k in range(len(splits)) for i in range(len(candidates))]
         found = Parallel(n_jobs=self.n_jobs)(
-            delayed(_candidate)(clone(self.estimator), candidates[i], X, y, X_target, *splits[k]) for i, k in jobs
+            delayed(_candidate)(clone(self.estimator), candidates[i], X, y, X_target, weight, *splits[k])
+            for i, k in jobs
         )
         pools = [[one for one, (_, k) in zip(found, jobs, strict=True) if k == split] for split in range(len(splits))]
         texts = text_columns(X)
@@ -110,7 +115,7 @@ class ConsensusSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         self.n_splits_ = len(splits)
         if self.refit:
             self.best_estimator_ = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
-            self.best_estimator_.fit(X, y, X_target=X_target)
+            self.best_estimator_.fit(X, y, X_target=X_target, **_given(sample_weight=weight))
         return self
 
     def _candidates(self) -> list[dict[str, Any]]:
@@ -120,13 +125,17 @@ class ConsensusSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
 
     def _splits(self, X: Any, y: Any) -> Iterable[tuple[np.ndarray, np.ndarray]]:
         if self.cv is None:
+            _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+            several = np.flatnonzero(counts[codes] > 1)  # the only row of a class is trained on
+            if len(several) < 2:
+                raise ValueError("The search holds out source rows, and no class has two of them.")
+            share = max(HOLDOUT, (counts > 1).sum() / len(several))
             seed = check_random_state(self.random_state)
-            splits: Iterable[tuple[np.ndarray, np.ndarray]] = StratifiedShuffleSplit(
-                1, test_size=max(HOLDOUT, len(np.unique(y)) / len(y)), random_state=seed
-            ).split(np.zeros(len(y)), y)
-            return splits
-        split: Iterable[tuple[np.ndarray, np.ndarray]] = check_cv(self.cv, y, classifier=True).split(X, y)
-        return split
+            split = StratifiedShuffleSplit(1, test_size=share, random_state=seed)
+            _, held = next(split.split(np.zeros(len(several)), y[several]))
+            return [(np.setdiff1d(np.arange(len(y)), several[held]), several[held])]
+        splits: Iterable[tuple[np.ndarray, np.ndarray]] = check_cv(self.cv, y, classifier=True).split(X, y)
+        return splits
 
     @property
     def classes_(self) -> np.ndarray:
@@ -156,12 +165,14 @@ class ConsensusSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         found: np.ndarray = self._best.transform(X)
         return found
 
-    def score(self, X: Any, y: Any) -> float:
-        """The best estimator's accuracy on labelled rows."""
-        return float(self._best.score(X, y))
-
 
 def _check_estimator(estimator: Any) -> None:
+    last = parted(estimator)[1]
+    if not isinstance(last, DomainAdaptationClassifier):
+        raise ValueError(
+            f"estimator is a {type(last).__name__}, expected a TSAClassifier or DomainAdaptationClassifier, or a"
+            " pipeline that ends in one."
+        )
     plain = isinstance(estimator, Pipeline) and not isinstance(estimator, AdaptationPipeline)
     if plain and len(estimator) > 1 and "X_target" not in (estimator.transform_input or ()):
         raise ValueError(
@@ -169,28 +180,39 @@ def _check_estimator(estimator: Any) -> None:
         )
 
 
-def _apart(X: Any, y: Any, sample_domain: Any, X_target: Any) -> tuple[Any, Any, Any]:
-    """Source rows, their labels, and target rows."""
+def _apart(
+    X: Any, y: Any, sample_domain: Any, X_target: Any, sample_weight: Any
+) -> tuple[Any, Any, Any, np.ndarray | None]:
+    """Source rows, their labels, target rows, and the weights of the source rows."""
     if (sample_domain is None) == (X_target is None):
         given = "none" if X_target is None else "both"
         raise ValueError(f"The search needs target rows, as X_target or by sample_domain: {given} of them given.")
-    X, y = indexable(X, y)
+    X, y, weight = indexable(X, y, sample_weight)
+    weight = None if weight is None else np.asarray(weight)
     if sample_domain is None:
-        return X, np.asarray(y), X_target
+        return X, np.asarray(y), X_target, weight
     source, target = (np.flatnonzero(rows) for rows in split_domains(sample_domain))
     if not len(source) or not len(target):
         raise ValueError("sample_domain needs both positive numbers (source) and negative ones (target).")
-    return _safe_indexing(X, source), np.asarray(y)[source], _safe_indexing(X, target)
+    weight = None if weight is None else weight[source]
+    return _safe_indexing(X, source), np.asarray(y)[source], _safe_indexing(X, target), weight
+
+
+def _given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that are not None: an estimator may not know the others."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _candidate(
-    estimator: Any, params: dict[str, Any], X: Any, y: Any, X_target: Any, train: np.ndarray, held: np.ndarray
-) -> tuple[Predictions | str, float]:
+    estimator: Any, params: dict[str, Any], X: Any, y: Any, X_target: Any, weight: np.ndarray | None,
+    train: np.ndarray, held: np.ndarray,
+) -> tuple[Predictions | str, float]:  # fmt: skip
     """The outputs of a trained candidate, or why it failed; and the seconds it took."""
     began = time.monotonic()
     try:
         estimator.set_params(**clone(params, safe=False))
-        estimator.fit(_safe_indexing(X, train), y[train], X_target=X_target)
+        mine = _given(sample_weight=None if weight is None else weight[train])
+        estimator.fit(_safe_indexing(X, train), y[train], X_target=X_target, **mine)
         outputs: Predictions | str = predictions_of(estimator, _safe_indexing(X, held), y[held], X_target)
     except ValueError as error:
         outputs = str(error)
@@ -205,6 +227,7 @@ def _results(
     n = len(candidates)
     failed = {i: one[0] for pool in pools for i, one in enumerate(pool) if isinstance(one[0], str)}
     if len(failed) == n:
+        hint = "" if LEFT_IN in failed[0] else hint
         raise ValueError(f"All {n} candidates failed. The first: {failed[0]}{hint}")
     for i, why in failed.items():
         warnings.warn(f"The candidate {candidates[i]} failed: {why}", FitFailedWarning, stacklevel=3)

@@ -74,7 +74,8 @@ def card(model: TrainedModel, recipe: Recipe, facts: Facts, parity: Parity, kind
     template = files("tsadapt.export").joinpath("templates/card.md.j2").read_text(encoding="utf-8")
     target = "a target" if facts.config is None else _shown(facts.config.target)
     described = ModelCard.from_template(
-        data, template_str=template, recipe=recipe, classes=recipe.classes, parity=parity, limit=limit,
+        data, template_str=template, recipe=recipe, classes=recipe.classes, parity=parity, compared=_shown(parity.data),
+        limit=limit,
         file=FILES[kinds[-1]], title=f"Classifier adapted to {target}", counted=counted, files=_files(kinds),
         inside=_inside(recipe), shown_classes=_cell(few(recipe.classes, SHOWN_CLASSES)),
         data=[*map(_cell, _data(facts))], method=[*map(_cell, _method(model, facts))],

@@ -144,6 +144,12 @@ class Outputs:
     rows: list[int]
     unreadable: Unreadable
 
+    @property
+    def guess(self) -> np.ndarray:
+        """The class of every row (N,), as an index."""
+        found: np.ndarray = self.probabilities.argmax(1)
+        return found
+
     def probability_blocks(self) -> Iterator[np.ndarray]:
         """All probabilities at once."""
         yield self.probabilities
@@ -171,11 +177,18 @@ class ExportedModel:
         """The names of the classes."""
         return self.recipe.classes
 
-    def read(self, data: str | Path | list[str], roles: Roles = NO_ROLES) -> Domain:
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The names of a table's features, as a trained model has them."""
+        return self.recipe.columns
+
+    def read(self, data: str | Path | list[str] | Domain, roles: Roles = NO_ROLES) -> Domain:
         """The rows that it is asked about: of a dataset with splits, the test split; or images by their paths.
 
         `roles` name columns of a table that are no features, where these are not those of training.
         """
+        if isinstance(data, Domain):  # it was read before
+            return data
         needed = tuple(role for role in roles.needed if getattr(roles, role) is not None)
         there = Roles(roles.id or self.recipe.roles.id, roles.label or self.recipe.roles.label, needed)
         with plain_arrays():

@@ -144,10 +144,26 @@ def _exported(whole: Whole, recipe: Recipe, example: Tensor) -> ExportedProgram:
         with _quietly(), torch.no_grad():
             program = torch.export.export(whole, (example,), dynamic_shapes=({0: Dim("batch")},))
     except Exception as error:  # of anybody's network, all kinds
-        raise UserError(f"The network cannot be exported: {_first_line(error)}.") from error
+        raise UserError(f"The network cannot be exported: {_why(error)}.") from error
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # paths of this machine
     return program
+
+
+def _why(error: Exception) -> str:
+    """What torch.export could not follow, in the words of who wrote the network."""
+    said = _first_line(error)
+    if "data-dependent" in said:
+        return (
+            "its computation depends on its input's values, such as an if on a number that it computed from them, which"
+            f" no file can hold. Write it without (torch.where, for example). torch says: {said}"
+        )
+    if "Constraints violated (batch)" in said:
+        return (
+            "its computation depends on the size of the batch, such as a reshape to a fixed number of rows, and the"
+            f" file takes batches of any size. torch says: {str(error).splitlines()[1].strip(' -').partition('. ')[0]}"
+        )
+    return said
 
 
 def _first_line(error: Exception) -> str:

@@ -27,7 +27,7 @@ PREDICTED = {
 }
 
 PHOTOGRAPHS = """\
-for file in sys.argv[1:]:
+for file in sys.argv[1:] or sys.exit(__doc__):
     image = Image.open(file)
     image.draft("RGB", ({least}, {least}))  # a large JPEG is decoded at a part of its size
     image = ImageOps.exif_transpose(image).convert("RGB")
@@ -40,24 +40,26 @@ CROPPED = """\
 """
 
 GREY = """\
-for file in sys.argv[1:]:
+for file in sys.argv[1:] or sys.exit(__doc__):
     image = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
     image = Image.fromarray(np.asarray(image, np.float32).mean(-1))
 """
 
 COLOURED = """\
-for file in sys.argv[1:]:
+for file in sys.argv[1:] or sys.exit(__doc__):
     image = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
 """
 
 TABLE = """\
-with open(sys.argv[1], encoding="utf-8-sig") as file:
+[table] = sys.argv[1:] or sys.exit(__doc__)
+with open(table, encoding="utf-8-sig") as file:
     rows = [[float(row[name]) for name in {columns}] for row in csv.DictReader(file)]
 """
 
 ARRAY = """\
-rows = np.load(sys.argv[1])
-rows = rows["x"] if sys.argv[1].endswith(".npz") else rows
+[file] = sys.argv[1:] or sys.exit(__doc__)
+rows = np.load(file)
+rows = rows["x"] if file.endswith(".npz") else rows
 """
 
 

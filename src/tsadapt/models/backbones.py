@@ -21,6 +21,7 @@ from tsadapt.vision import load_torchvision
 
 __all__ = [
     "Backbone",
+    "NoWeightsError",
     "Origin",
     "backbone_names",
     "channels_last",
@@ -239,12 +240,19 @@ def _no_vain_retries() -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def _no_download(name: str, error: Exception) -> UserError:
+class NoWeightsError(UserError):
+    """Weights that cannot be downloaded: `what` says which, and why."""
+
+    def __init__(self, what: str, flag: str = "--weights ") -> None:
+        self.what = what
+        super().__init__(
+            f"{what} Offline? Pass local weights: {flag}FILE (.safetensors or .pth), or {flag}none for random ones."
+        )
+
+
+def _no_download(name: str, error: Exception) -> NoWeightsError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return UserError(
-        f"The weights of {name} cannot be downloaded ({reason.rstrip('.')}). Offline? Pass local weights: --weights"
-        " FILE (.safetensors or .pth), or --weights none for random ones."
-    )
+    return NoWeightsError(f"The weights of {name} cannot be downloaded ({reason.rstrip('.')}).")
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:

@@ -355,7 +355,7 @@ def load(
     if use not in get_args(Which):
         raise UserError(f"use is {use!r}, expected {' or '.join(map(repr, get_args(Which)))}.")
     if not path.is_dir():
-        raise UserError(f"No run at {path}: expected the folder that fit or sweep wrote (its --out).")
+        raise UserError(f"No run at {path}: expected the folder that fit, sweep or adapt wrote (its --out).")
     sweep, folder, step = SweepFolder(path), RunFolder(path), None
     if ModelFolder(path).description.is_file():  # a model saved by itself
         return TrainedModel.read_from(ModelFolder(path), where, backbone, quiet=quiet)

@@ -17,6 +17,7 @@ from tsadapt.data.transforms import Framing
 from tsadapt.data.types import Domain, match_labels
 from tsadapt.errors import UserError
 from tsadapt.models.agreement import feature_precision
+from tsadapt.models.backbones import Backbone, NoWeightsError
 from tsadapt.models.encoders import find_backbone
 from tsadapt.models.networks import Architecture
 from tsadapt.models.preprocessing import Preprocessing, Reader
@@ -96,6 +97,8 @@ def rank_backbones(
     classes = labelled.classes
     if labelled.y is None or classes is None or len(set(labelled.y.tolist()) - {-1}) < 2:
         raise UserError(f"{labelled.name} needs labels of two classes at least: expected a folder for each class.")
+    for one in asked:  # what is misspelt or cannot be had is said before anything is computed
+        _backbone(one)
     found = []
     for one in asked:
         x_s, kept = _features(one, labelled, device, workers, quiet)
@@ -136,10 +139,17 @@ def ranked(found: Sequence[RankedBackbone]) -> list[RankedBackbone]:
     return sorted(placed, key=lambda one: (one.rank, one.name))
 
 
+def _backbone(asked: Asked) -> Backbone:
+    torch.manual_seed(0)  # of a backbone with random weights
+    try:
+        return find_backbone(asked.name, asked.weights, asked.image_size)
+    except NoWeightsError as error:
+        raise NoWeightsError(error.what, flag=f"{asked}=") from error
+
+
 def _features(asked: Asked, domain: Domain, device: str, workers: int | None, quiet: bool) -> tuple[np.ndarray, Domain]:
     """The features of a domain's images, and the domain without those that cannot be read."""
-    torch.manual_seed(0)  # of a backbone with random weights
-    backbone = find_backbone(asked.name, asked.weights, asked.image_size)
+    backbone = _backbone(asked)
     framing = Framing(backbone.size, backbone.resize, True, backbone.interpolation)
     architecture = Architecture("mlp", 0, backbone.dim)
     where = pick_device(device)

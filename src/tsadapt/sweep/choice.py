@@ -89,7 +89,7 @@ def unfolded(runs: Sequence[Path], tell: Callable[[str], object] = str) -> list[
             if begun := len(inner) - len(done):
                 tell(f"note: {counted(begun, 'run')} of {path} did not finish: left out. Repeat the sweep to finish.")
         elif not path.is_dir():
-            raise UserError(f"No run at {path}: expected the folder that fit or sweep wrote (its --out).")
+            raise UserError(f"No run at {path}: expected the folder that fit, sweep or adapt wrote (its --out).")
         else:
             if run.exists:
                 _ = run.config  # refuses a folder of another revision
