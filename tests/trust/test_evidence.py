@@ -146,6 +146,7 @@ def test_a_dominant_class_tears_even_classes_apart(most):
     found = evidence(f, y, moved[few], first_four, wrong)
     assert found.uneven > 0.5
     assert found.shares.argmax() == most
+    assert found.present.all()  # the others are rare, and not missing
 
 
 def test_of_many_classes_none_is_called_missing():

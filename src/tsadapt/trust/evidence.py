@@ -52,9 +52,9 @@ TOP = 10
 PRESENT = 0.8
 """A class is there if it has at least so much of the support that the classes have at the median."""
 
-TORN, WHOLE = 0.8, 0.9
-"""Part of the source's support, at the median, up to which the target is as uneven as can be, and from which it is not.
-All of these are fixed on PACS and the embedded digits."""
+TORN, WHOLE, HALF = 0.8, 0.9, 0.5
+"""Part of the source's support, at the median, up to which even classes are torn apart, and from which they are not. If
+they are torn by more than half, no class is called missing. All of these are fixed on PACS and the embedded digits."""
 
 MOST_CLASSES = 10
 """Support is asked with at most so many classes. Of more, one that is missing costs few rows, while some that are there
@@ -87,13 +87,13 @@ def evidence(
 ) -> Evidence:
     """Which classes are there, and the shares if they are uneven, by the shares that EM found.
 
-        present_c = v_c ≥ 0.8 · median v
-        λ = max((0.9 − median v / median v^s)/0.1, (r − 0.7)/0.2)  between 0 and 1
-        shares = ρ · EM + (1 − ρ) · consistent ones
+        present_c = v_c ≥ 0.8 · median v,  or τ > 1/2,    τ = (0.9 − median v / median v^s)/0.1 between 0 and 1
+        shares = (ρ · EM + α · π)/(ρ + α),    λ = max(τ · (ρ + α), (r − 0.7)/0.2 between 0 and 1)
 
-    v is the support of the target's classes, v^s that of the source's own; r says whether EM's shares explain the
-    target better than even ones, and ρ is the part that `explained_part` makes of it. With more than ten classes v has
-    no say.
+    v is the support of the target's classes, v^s that of the source's own, so that τ says how torn the classes are. r
+    says whether EM's shares explain the target better than even ones, and ρ is the part that `explained_part` makes of
+    it. π are the consistent shares; α is 1 − ρ where the search for them ends at the class that it leant to at first,
+    else 0. With more than ten classes τ is 0, and all classes are present.
 
     >>> rng = np.random.default_rng(0)
     >>> y = np.arange(400) % 4
@@ -112,11 +112,16 @@ def evidence(
         support = class_support(features_s, labels_s, features_t, head, classes)
         middle = float(np.median(support[known]))
         usual = float(np.median(class_support(features_s, labels_s, features_s, head, classes)[known]))
-        present, torn = support >= PRESENT * middle, 1 - _ramp(middle / max(usual, 1e-12), TORN, WHOLE)
+        torn = 1 - _ramp(middle / max(usual, 1e-12), TORN, WHOLE)
+        present = (support >= PRESENT * middle) | (torn > HALF)
     ratio = explained_ratio(features_s, labels_s, features_t, head, em)
     part = _ramp(ratio, NONE, ALL)
-    shares = part * em + (1 - part) * consistent_shares(features_s, labels_s, features_t, head, classes)
-    return Evidence(present, max(torn, _ramp(ratio, *CLEAR)), shares)
+    first, consistent = (
+        consistent_shares(features_s, labels_s, features_t, head, classes, rounds) for rounds in (1, SEARCH)
+    )
+    agreed = (1 - part) * float(first.argmax() == consistent.argmax())
+    shares = (part * em + agreed * consistent) / (part + agreed) if part + agreed > 0 else em
+    return Evidence(present, max(torn * (part + agreed), _ramp(ratio, *CLEAR)), shares)
 
 
 def class_support(
@@ -145,7 +150,12 @@ def class_support(
 
 
 def consistent_shares(
-    features_s: np.ndarray, labels_s: np.ndarray, features_t: np.ndarray, head: Head, classes: int
+    features_s: np.ndarray,
+    labels_s: np.ndarray,
+    features_t: np.ndarray,
+    head: Head,
+    classes: int,
+    rounds: int = SEARCH,
 ) -> np.ndarray:
     """Shares π (C,) that are predicted for a target with the mean and spread of source rows drawn by just these shares.
 
@@ -158,7 +168,7 @@ def consistent_shares(
     """
     shape = _Moments(features_s, labels_s, features_t, classes)
     share: np.ndarray = shape.even
-    for _ in range(SEARCH):
+    for _ in range(rounds):
         share = (share + softmax(head(shape.target(share))).mean(0)) / 2
     return share
 
