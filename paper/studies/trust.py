@@ -23,9 +23,9 @@ CHANGED_COLUMNS = ("PACS A → P", "PACS C → A", "PACS P → C", "UCI → MNIS
 
 CHANGED = [Row(kind, {}, columns=CHANGED_COLUMNS) for kind in (DOMINATED, LACKING)]
 
-FORMULAS = 2
+FORMULAS = 3
 """Raised when a formula or a constant of `tsadapt.trust` changes: tasks are then measured anew, not trained. 2: class
-shares take the evidence of adapted members in."""
+shares take the evidence of adapted members in. 3: they ask whether each class is there."""
 
 
 def settings_of_trust(job: Job, quick: bool) -> dict[str, Any]:

@@ -132,3 +132,23 @@ def test_shares_follow_a_good_source_only_where_the_chosen_one_evened_them_out()
     assert all(share.low <= share.value <= share.high for share in trust.class_shares.values())
     assert trust.class_shares["ant"].low < 0.5  # the members do not agree, and the interval says so
     assert any("of the target seem to be ant" in note for note in trust.notes)
+
+
+def test_a_missing_class_is_recognised_where_the_chosen_one_gives_it_rows():
+    """A network that was told that classes are even gives a quarter of the rows to the class that is missing."""
+    rng = np.random.default_rng(0)
+    y_s, y_t = np.arange(400) % 4, 1 + np.arange(600) % 3
+    f_s, f_v, f_t = (
+        np.hstack([5 * np.eye(4)[y] + rng.normal(size=(len(y), 4)), 2 * rng.normal(size=(len(y), 30))])
+        for y in (y_s, y_s[:100], y_t)
+    )
+    f_t = 0.7 * f_t + np.array([3.0, *[0.0] * 33])
+    sure = Predictions(f_s, f_v, 2 * f_v[:, :4], y_s[:100], f_t, 2 * f_t[:, :4])
+    second = 5 * np.eye(4)[y_t]
+    even = replace(sure, logits_t=second + 6 * np.eye(4)[np.where(np.arange(600) % 4 == 0, 0, y_t)])
+    trust = assess([sure, even, even], 1, CLASSES, reference=0)
+    assert (trust.guess == 0).mean() == 0.25
+    assert trust.class_shares["ant"].value == 0
+    assert trust.class_shares["ant"].high > 0.2  # the networks say otherwise
+    assert [trust.class_shares[name].value for name in CLASSES[1:]] == pytest.approx([1 / 3] * 3)
+    assert trust.notes[0] == "The target seems to have hardly any rows of ant."

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from tsadapt.trust.evidence import combined_shares, explained_part, linear_head, prototype_shares
+from tsadapt.trust.evidence import (
+    Evidence,
+    class_support,
+    consistent_shares,
+    evidence,
+    explained_part,
+    linear_head,
+    prototype_shares,
+)
 
 CLASSES = 4
 
@@ -63,10 +71,98 @@ def test_edges():
 
 
 def test_combined_shares_lie_between():
-    even, sure = np.array([0.5, 0.5]), np.array([1.0, 0.0])
-    assert combined_shares(even, sure, 0.0).tolist() == even.tolist()
-    assert combined_shares(even, sure, 1.0).tolist() == sure.tolist()
-    assert combined_shares(even, sure, 0.3) == pytest.approx([0.65, 0.35])
+    even, sure, there = np.array([0.5, 0.5]), np.array([1.0, 0.0]), np.ones(2, dtype=bool)
+    assert Evidence(there, 0.0, sure).combined(even).tolist() == even.tolist()
+    assert Evidence(there, 1.0, sure).combined(even).tolist() == sure.tolist()
+    assert Evidence(there, 0.3, sure).combined(even) == pytest.approx([0.65, 0.35])
+
+
+def wide(n, noise=1.0, seed=0):
+    """Rows whose classes are told by the first four features; thirty more say nothing."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % CLASSES
+    return np.hstack([5 * np.eye(CLASSES)[y] + noise * rng.normal(size=(n, CLASSES)), 2 * rng.normal(size=(n, 30))]), y
+
+
+def first_four(f):
+    return 2 * f[:, :CLASSES] - 1
+
+
+def shifted(f):
+    """The same rows closer together and moved, so that many are predicted as the first class."""
+    return 0.7 * f + np.array([3.0, *[0.0] * 33])
+
+
+def test_support_by_hand():
+    """Two places of two rows each: their neighbours are each other, and the best supported quarter is one place."""
+    f_s, y = np.array([[2.0, 0.0], [0.0, 2.0]]).repeat(2, axis=0), np.array([0, 0, 1, 1])
+    f_t = np.array([[2.0, 0.0], [2.0, 0.0], [0.0, 2.0], [0.0, 2.0]])  # as the source: mean and spread stay
+
+    def head(x):
+        return np.log(np.where(x[:, :1] > 1, np.array([[0.9, 0.1]]), np.array([[0.4, 0.6]])))
+
+    assert class_support(f_s, y, f_t, head, 2) == pytest.approx([0.9, 0.6])
+
+
+def test_support_by_loops():
+    f, y = source()
+    t = 0.7 * drawn([0.4, 0.3, 0.0, 0.3], n=150)[0] + 1
+    m = np.mean([f[y == c].mean(0) for c in range(CLASSES)], axis=0)
+    s = np.sqrt(np.mean([(f[y == c] ** 2).mean(0) for c in range(CLASSES)], axis=0) - m**2)
+    x = np.array([m + s * (row - t.mean(0)) / t.std(0) for row in t])
+    p = np.exp(head(x)) / np.exp(head(x)).sum(1, keepdims=True)
+    q = []
+    for i in range(len(x)):
+        cosine = [-9 if j == i else x[i] @ x[j] / np.linalg.norm(x[i]) / np.linalg.norm(x[j]) for j in range(len(x))]
+        near = sorted(range(len(x)), key=lambda j: -cosine[j])[:15]
+        q.append(np.mean([p[j] for j in (i, *near)], axis=0))
+    best = [np.mean(sorted(column)[-(len(x) // (10 * CLASSES)) :]) for column in np.array(q).T]
+    assert class_support(f, y, t, head, CLASSES) == pytest.approx(best, abs=2e-3)  # a little is added to the spread
+
+
+@pytest.mark.parametrize("missing", range(CLASSES))
+def test_a_missing_class_has_no_support_although_rows_are_predicted_as_it(missing):
+    (f, y), (rows, truth), even = wide(400), wide(800, seed=5), np.full(CLASSES, 1 / CLASSES)
+    target, truth = shifted(rows[truth != missing]), truth[truth != missing]
+    found = evidence(f, y, target, first_four, even)
+    assert found.present.tolist() == [c != missing for c in range(CLASSES)]
+    assert evidence(f, y, shifted(rows), first_four, even).present.all()
+    true = np.bincount(truth, minlength=CLASSES) / len(truth)
+    target = (target - target.mean(0)) / target.std(0) * f.std(0) + f.mean(0)
+    without = prototype_shares(f, y, target, CLASSES, found.present)
+    assert without[missing] == 0
+    with_it = prototype_shares(f, y, target, CLASSES)
+    assert with_it[missing] > 0
+    assert np.abs(without - true).sum() < np.abs(with_it - true).sum()
+
+
+@pytest.mark.parametrize("most", range(CLASSES))
+def test_a_dominant_class_tears_even_classes_apart(most):
+    (f, y), (rows, truth) = wide(400), wide(2000, seed=3)
+    moved = shifted(rows)
+    few = np.concatenate([np.flatnonzero(truth == most)[:123], np.flatnonzero(truth != most)[:27]])
+    wrong = np.where(np.arange(CLASSES) == (most + 1) % CLASSES, 0.7, 0.1)  # what EM might believe
+    assert evidence(f, y, moved, first_four, wrong).uneven == 0
+    found = evidence(f, y, moved[few], first_four, wrong)
+    assert found.uneven > 0.5
+    assert found.shares.argmax() == most
+    assert found.present.all()  # the others are rare, and not missing
+
+
+def test_of_many_classes_none_is_called_missing():
+    y = np.arange(440) % 11
+    f = 6 * np.eye(11)[y] + np.random.default_rng(0).normal(size=(440, 11))
+    assert evidence(f, y, f[y > 0], lambda x: x, np.full(11, 1 / 11)).present.all()
+
+
+def test_consistent_shares_are_what_is_predicted_for_them():
+    f, y = source()
+    target, truth = drawn([0.6, 0.2, 0.1, 0.1])
+    true = np.bincount(truth, minlength=CLASSES) / len(truth)
+    assert consistent_shares(f, y, target + 2, head, CLASSES) == pytest.approx(true, abs=0.05)
+    assert consistent_shares(f, y, 3 * target, head, CLASSES) == pytest.approx(
+        consistent_shares(f, y, target, head, CLASSES), abs=1e-3
+    )
 
 
 def test_prototypes_follow_rows_that_moved():

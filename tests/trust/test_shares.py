@@ -98,3 +98,12 @@ def test_notes_name_what_is_uneven():
     assert dominant == "80% of the target seem to be a, and 25% of the source."
     uneven = np.array([0.8, 0.2, 0.0, 0.0])
     assert share_notes(shares(0.8, 0.2, 0.0, 0.0), uneven, "abcd") == []  # as in the source
+
+
+def test_a_class_that_is_not_there_is_named_although_networks_predict_it():
+    unsure = [Interval(0.5, 0.3, 0.7), Interval(0.5, 0.3, 0.7), Interval(0.0, 0.0, 0.3)]
+    even = np.full(3, 1 / 3)
+    assert share_notes(unsure, even, "abc") == []
+    there = np.array([True, True, False])
+    assert share_notes(unsure, even, "abc", there) == ["The target seems to have hardly any rows of c."]
+    assert share_notes(unsure, np.array([0.5, 0.5, 0.0]), "abc", there) == []  # the source lacks it too

@@ -24,7 +24,7 @@ from tsadapt.models.normalisation import normalise_by
 from tsadapt.training.runtime import autocast
 from tsadapt.training.shared_batch import gathered_batch, through
 from tsadapt.training.source_free import StandIn
-from tsadapt.trust.evidence import MOST_ROWS, combined_shares, explained_part, linear_head, prototype_shares
+from tsadapt.trust.evidence import MOST_ROWS, evidence, linear_head, prototype_shares
 from tsadapt.trust.shares import em_shares
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ def estimated_class_shares(trainer: "Trainer") -> Tensor:
         by_target, _ = _target(trainer, model.eval())
     apart = np.isin(rows, held.numpy())
     em = em_shares(z_s[apart], y_s[apart], z_t, share)
-    part = explained_part(f_s[~apart], y_s[~apart], f_t, linear_head(f_t, z_t), em)
-    even = prototype_shares(f_s[~apart], y_s[~apart], by_target, model.classes)
-    found = torch.from_numpy(combined_shares(even, em, part))
+    says = evidence(f_s[~apart], y_s[~apart], f_t, linear_head(f_t, z_t), em)
+    even = prototype_shares(f_s[~apart], y_s[~apart], by_target, model.classes, says.present)
+    found = torch.from_numpy(says.combined(even))
     return ((1 - EVEN_PART) * found + EVEN_PART / model.classes).float()
 
 

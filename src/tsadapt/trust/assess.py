@@ -20,7 +20,7 @@ from tsadapt.trust.accuracy import (
     entropy_score,
 )
 from tsadapt.trust.calibration import fit_temperature
-from tsadapt.trust.evidence import combined_shares, explained_part, linear_head
+from tsadapt.trust.evidence import evidence, linear_head
 from tsadapt.trust.interval import Interval
 from tsadapt.trust.rows import (
     DOUBTFUL,
@@ -117,8 +117,8 @@ def assess(
     value = float(probability.mean())
     sure = judged if reference is None else pool[reference]
     held = label_shares(judged.labels_v, count) if source_shares is None else source_shares
-    shares = _class_shares(None if reference is None else sure, judged, others, held, probability)
-    notes = _notes(judged, others, shares, held, classes)
+    shares, present = _class_shares(None if reference is None else sure, judged, others, held, probability)
+    notes = _notes(judged, others, share_notes(shares, held, classes, present))
     return Trust(
         estimate=_interval(value, len(guess)),
         parts=_parts(sure, judged, [p for i, p in enumerate(pool) if i != chosen and p.finite], again),
@@ -221,32 +221,41 @@ def _class_shares(
     others: Sequence[Predictions],
     source: np.ndarray,
     probability: np.ndarray,
-) -> tuple[Interval, ...]:
-    """The judged network's predicted shares, or as far as they explain the target those by EM on source-only.
+) -> tuple[tuple[Interval, ...], np.ndarray]:
+    """The judged network's predicted shares among the classes that are there, or, where the target is uneven, others.
 
-    EM believes source-only, which is poor where rows look different, and a network that adapted to even classes
-    predicts even ones. `explained_part` decides between them. The interval takes in rows that are probably wrong and
-    what the members predict, and where λ > 0 also what source-only predicts, and BBSE.
+    A network that adapted to even classes predicts even ones; `evidence` says which of them source-only's features do
+    not support, and how far to take the shares that explain the target instead. The interval takes in rows that are
+    probably wrong and what the members predict, and where λ > 0 also what source-only predicts, and BBSE. Also whether
+    each class is there.
     """
     classes, n = len(source), len(judged.guess_t)
     predicted = label_shares(judged.guess_t, classes)
     said = [label_shares(p.guess_t, classes) for p in others if p is not sure]
-    value, drawn = predicted, 0.0 * predicted
+    value, drawn, present = predicted, 0.0 * predicted, np.ones(classes, dtype=bool)
     if sure is not None and len(sure.labels_v) >= 2 and len(sure.features_s):
         em = em_shares(np.asarray(sure.logits_v), sure.labels_v, np.asarray(sure.logits_t), source)
         head = linear_head(sure.features_t, np.asarray(sure.logits_t))
-        part = explained_part(sure.features_s, head(sure.features_s).argmax(1), sure.features_t, head, em)
-        if part:
-            value, found = combined_shares(predicted, em, part), _source_only_shares(sure, source)
+        says = evidence(sure.features_s, head(sure.features_s).argmax(1), sure.features_t, head, em)
+        value, present = says.combined(_predicted_among(judged, says.present)), says.present
+        if says.uneven:
+            found = _source_only_shares(sure, source)
             said += [label_shares(sure.guess_t, classes), *(np.array([one.value for one in by]) for by in found)]
-            drawn = part * np.array([max(one.high - one.low for one in ones) / 2 for ones in zip(*found, strict=True)])
+            widths = [max(one.high - one.low for one in ones) / 2 for ones in zip(*found, strict=True)]
+            drawn = says.uneven * np.array(widths)
     spread = np.max([np.abs(shares - value) for shares in (predicted, *said)], axis=0)
     wrong = np.bincount(judged.guess_t, 1 - probability, minlength=classes) / max(n, 1)
     wrong = np.maximum(wrong, wrong.sum() / classes)  # a class may also have rows that are predicted as others
     chance = 1.645**2 * value * (1 - value) / max(n, 1)
     half = np.sqrt(chance + drawn**2 + SHARE_WIDTH**2 * (spread**2 + wrong**2))
     low, high = np.clip(value - half, 0, 1), np.clip(value + half, 0, 1)
-    return tuple(Interval(*map(float, one)) for one in zip(value, low, high, strict=True))
+    return tuple(Interval(*map(float, one)) for one in zip(value, low, high, strict=True)), present
+
+
+def _predicted_among(p: Predictions, present: np.ndarray) -> np.ndarray:
+    """The shares (C,) of predictions among the classes that are there."""
+    barred = np.where(present, 0.0, -np.inf)
+    return label_shares(np.concatenate([(block + barred).argmax(1) for block in blocks(p.logits_t)]), len(present))
 
 
 def _source_only_shares(p: Predictions, source: np.ndarray) -> tuple[tuple[Interval, ...], ...]:
@@ -259,11 +268,8 @@ def _source_only_shares(p: Predictions, source: np.ndarray) -> tuple[tuple[Inter
     )
 
 
-def _notes(
-    judged: Predictions, others: Sequence[Predictions], shares: Sequence[Interval], held: np.ndarray,
-    classes: Sequence[str],
-) -> list[str]:  # fmt: skip
-    notes = share_notes(shares, held, classes)
+def _notes(judged: Predictions, others: Sequence[Predictions], uneven: Sequence[str]) -> list[str]:
+    notes = [*uneven]
     if notes:
         notes.append("If that is so, train with --class-prior estimated, or with shares that you know.")
     if not others:

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["doubtful_rows", "neighbour_support", "probability_right", "second_classes", "support"]
+__all__ = [
+    "doubtful_rows",
+    "nearest_rows",
+    "neighbour_support",
+    "probability_right",
+    "second_classes",
+    "support",
+]
 
 NEIGHBOURS = 5
 """Nearest rows that a row is compared with."""
@@ -46,20 +53,30 @@ def neighbour_support(features: np.ndarray, guess: np.ndarray, k: int = NEIGHBOU
     >>> neighbour_support(f, np.array([0, 0, 1, 0]), k=1).tolist()
     [1.0, 1.0, 0.0, 0.0]
     """
+    near = nearest_rows(features, k, seed)
+    found: np.ndarray = (guess[near] == guess[:, None]).mean(1) if near.shape[1] else np.ones(len(features))
+    return found
+
+
+def nearest_rows(features: np.ndarray, k: int, seed: int = 0) -> np.ndarray:
+    """The k rows (n, k) nearest to each row by cosine, itself aside; fewer where there are fewer.
+
+    >>> nearest_rows(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), 1)[:, 0].tolist()
+    [1, 0, 3, 2]
+    """
     n = len(features)
     k = min(k, n - 1)
     if k < 1:
-        return np.ones(n)
+        return np.zeros((n, 0), dtype=np.int64)
     f = features.astype(np.float32)
     f = f / np.maximum(np.linalg.norm(f, axis=1, keepdims=True), 1e-12)
     rows = np.arange(n) if n <= MOST_ROWS else np.sort(np.random.default_rng(seed).permutation(n)[:MOST_ROWS])
-    found = np.empty(n)
+    found = np.empty((n, k), dtype=np.int64)
     for start in range(0, n, CHUNK):
         mine = np.arange(start, min(start + CHUNK, n))
         near = f[mine] @ f[rows].T
         near[mine[:, None] == rows] = -np.inf  # a row is no neighbour of itself
-        nearest = rows[np.argpartition(-near, k - 1, axis=1)[:, :k]]
-        found[mine] = (guess[nearest] == guess[mine, None]).mean(1)
+        found[mine] = rows[np.argpartition(-near, k - 1, axis=1)[:, :k]]
     return found
 
 

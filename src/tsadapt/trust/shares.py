@@ -120,8 +120,12 @@ def share_intervals(
     return tuple(interval_of(share, column) for share, column in zip(value, np.stack(drawn).T, strict=True))
 
 
-def share_notes(shares: Sequence[Interval], source: np.ndarray, classes: Sequence[str]) -> list[str]:
+def share_notes(
+    shares: Sequence[Interval], source: np.ndarray, classes: Sequence[str], present: np.ndarray | None = None
+) -> list[str]:
     """What is uneven about the target's classes, in sentences: those that it seems to lack, and one that dominates.
+
+    A class with hardly any share is missing if its interval is small too, or if it is known not to be `present` (C,).
 
     >>> shares = [Interval(0.85, 0.8, 0.9), Interval(0.15, 0.1, 0.2), Interval(0.0, 0.0, 0.004)]
     >>> for note in share_notes(shares, np.full(3, 1 / 3), ["cat", "dog", "fox"]):
@@ -130,10 +134,11 @@ def share_notes(shares: Sequence[Interval], source: np.ndarray, classes: Sequenc
     85% of the target seem to be cat, and 33% of the source.
     """
     little = min(ABSENT, 0.1 / len(classes))
+    there = np.ones(len(classes), dtype=bool) if present is None else present
     missing = [
         name
-        for name, share, s in zip(classes, shares, source, strict=True)
-        if s > 0 and share.value < little and share.high < 0.5 / len(classes)
+        for name, share, s, here in zip(classes, shares, source, there, strict=True)
+        if s > 0 and share.value < little and (share.high < 0.5 / len(classes) or not here)
     ]
     notes = [f"The target seems to have hardly any rows of {few(missing)}."] if missing else []
     most = int(np.argmax([share.value for share in shares]))
