@@ -9,6 +9,7 @@ processor's, so that a busy machine does as well; with OMP_NUM_THREADS=1 it is t
 """
 
 import argparse
+import gc
 import json
 import statistics
 import tempfile
@@ -77,6 +78,8 @@ def steps_of(name: str, rounds: int, weights: str | None) -> dict[str, Any]:
         {way: trainer.step for way, trainer in trainers.items()}, rounds, 3600, clock=time.process_time
     )
     config = trainers["fp32"].config
+    trainers.clear()
+    gc.collect()  # ends the processes that decode images
     return {
         "rows of each domain": config.batch_size,
         "objective": config.objective,

@@ -1,7 +1,10 @@
-"""Two processes against one: how long a step takes, and where the time goes, as ratios within one run.
+"""Two and three processes against one: how long a step takes, and what of the processors, as ratios within one run.
 
-python -m benchmarks.processes            # one process with two threads, against two processes with one each
+python -m benchmarks.processes            # one process with two threads, against two and three with one each
 python -m benchmarks.processes --steps 50 --batch 128
+
+A step is timed by the clock, and by the processor time of all processes together: the clock is worth something where
+nothing else runs, the other also where cores are shared. All ways take turns, and the least of a way's medians counts.
 """
 
 import argparse
@@ -46,8 +49,8 @@ def _domain(rows: int, seed: int, labels: bool) -> Domain:
     return Domain(f"random-{seed}", x, y, tuple(map(str, range(CLASSES))) if labels else None)
 
 
-def _seconds(size: Size) -> list[float]:
-    """How long each step takes, here."""
+def _seconds(size: Size) -> list[tuple[float, float]]:
+    """How long each step takes here, by the clock and of the processor."""
     config = with_settings(
         RunConfig("a", "b"), tsa=True, method="cdan", network="mcd-28", steps=size.steps + 3, batch_size=size.batch,
         target_batch_size=size.batch, lr=0.01, weight_decay=5e-4, device="cpu", separate_bn=False, precision="fp32",
@@ -59,11 +62,11 @@ def _seconds(size: Size) -> list[float]:
     return [*_timed(trainer)][3:]
 
 
-def _timed(trainer: Trainer) -> Iterator[float]:
+def _timed(trainer: Trainer) -> Iterator[tuple[float, float]]:
     while trainer.at < trainer.steps:
-        began = time.perf_counter()
+        began, ran = time.perf_counter(), time.process_time()
         trainer.step()
-        yield time.perf_counter() - began
+        yield time.perf_counter() - began, time.process_time() - ran
 
 
 def _process(rank: int, number: int, threads: int, meeting: str, size: Size, answer: Any) -> None:
@@ -73,14 +76,13 @@ def _process(rank: int, number: int, threads: int, meeting: str, size: Size, ans
             "gloo", init_method=f"file://{meeting}", rank=rank, world_size=number, timeout=timedelta(hours=1)
         )
     found = _seconds(size)
-    if rank == 0:
-        answer.put(found)
+    answer.put((rank, found))
     if number > 1:
         distributed.destroy_process_group()
 
 
-def measure(size: Size, number: int, threads: int) -> float:
-    """The median seconds of a step of `number` processes with `threads` each."""
+def measure(size: Size, number: int, threads: int) -> tuple[float, float]:
+    """The median seconds of a step of `number` processes with `threads` each, and of the processors in all of them."""
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -88,30 +90,37 @@ def measure(size: Size, number: int, threads: int) -> float:
         started = [context.Process(target=_process, args=(rank, *arguments)) for rank in range(number)]
         for process in started:
             process.start()
-        found: list[float] = answer.get()
+        found: dict[int, list[tuple[float, float]]] = dict(answer.get() for _ in started)
         for process in started:
             process.join()
-    return statistics.median(found)
+    clock = statistics.median(seconds for seconds, _ in found[0])
+    return clock, sum(statistics.median(busy for _, busy in steps) for steps in found.values())
 
 
 def main() -> None:
-    """Measure, three times each in turn, and print."""
+    """Measure, each way in turn, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in asdict(Size()).items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    size = Size(**vars(parser.parse_args()))
-    cases = {"one process, one thread": (1, 1), "one process, two threads": (1, 2), "two processes, one thread": (2, 1)}
-    found: dict[str, list[float]] = {name: [] for name in cases}
-    for _ in range(3):
+    parser.add_argument("--turns", type=int, default=3)
+    given = vars(parser.parse_args())
+    turns, size = given.pop("turns"), Size(**given)
+    cases = {
+        "one process, one thread": (1, 1), "one process, two threads": (1, 2), "two processes": (2, 1),
+        "three processes": (3, 1),
+    }  # fmt: skip
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
+    for _ in range(turns):
         for name, case in cases.items():
             found[name].append(measure(size, *case))
-    least = {name: min(seconds) for name, seconds in found.items()}
-    base = least["one process, two threads"]
-    said = {
-        "size": asdict(size),
-        "ms": {name: round(1000 * seconds, 1) for name, seconds in least.items()},
-        "against one process with two threads": {name: round(seconds / base, 2) for name, seconds in least.items()},
-    }
+    said: dict[str, Any] = {"size": asdict(size), "turns": turns}
+    for kind, what in enumerate(("clock", "processors")):
+        least = {name: min(both[kind] for both in every) for name, every in found.items()}
+        base = least["one process, two threads"]
+        said[f"ms, {what}"] = {name: round(1000 * seconds, 1) for name, seconds in least.items()}
+        said[f"against one process with two threads, {what}"] = {
+            name: round(seconds / base, 2) for name, seconds in least.items()
+        }
     print(json.dumps(said, indent=1))
 
 
