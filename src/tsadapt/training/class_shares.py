@@ -1,8 +1,8 @@
 """The class shares of the target, estimated before training by a short source-only training of their own.
 
 A source-only network is looked at twice. With the source's batch normalisation EM finds uneven classes, but where the
-target looks different it finds one class that takes all. With the target's normalisation classes look even. How much
-the source's rows, drawn by those shares, would resemble the target decides between them (`tsadapt.trust.evidence`).
+target looks different it finds one class that takes all. With the target's normalisation classes look even, and one
+that is missing gets rows. What supports each class decides (`tsadapt.trust.evidence`).
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,10 @@ def estimated_class_shares(trainer: "Trainer") -> Tensor:
     The copy is trained for as many steps as a source-only run would have, at most as many as the trainer itself, and
     then judged with the source's and with the target's normalisation:
 
-        π = 0.9 · ((1 − λ) · prototypes + λ · EM) + 0.1/C
+        π = 0.9 · ((1 − λ) · (prototypes + u)/2 + λ · e) + 0.1/C
+
+    u are equal shares of the classes that are there; under a hard shift prototypes err as much as these do, so that
+    they meet halfway. Which classes are there, λ and e are `evidence`.
 
     Without a source the network is judged as it is, by `shares_by_two_views`: it has learned already. A function of the
     config and the data; the trainer stays as it is.
@@ -87,8 +90,9 @@ def estimated_class_shares(trainer: "Trainer") -> Tensor:
     apart = np.isin(rows, held.numpy())
     em = em_shares(z_s[apart], y_s[apart], z_t, share)
     says = evidence(f_s[~apart], y_s[~apart], f_t, linear_head(f_t, z_t), em)
-    even = prototype_shares(f_s[~apart], y_s[~apart], by_target, model.classes, says.present)
-    found = torch.from_numpy(says.combined(even))
+    present = says.present & (share > 0)
+    nearest = prototype_shares(f_s[~apart], y_s[~apart], by_target, model.classes, present)
+    found = torch.from_numpy(says.combined((nearest + present / present.sum()) / 2))
     return ((1 - EVEN_PART) * found + EVEN_PART / model.classes).float()
 
 
