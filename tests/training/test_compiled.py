@@ -12,6 +12,7 @@ from torch._dynamo.utils import counters
 from tsadapt.cli import main
 from tsadapt.errors import UserError
 from tsadapt.runs.fit import train_run
+from tsadapt.training.compiled import compiled
 from tsadapt.training.setup import make_task, make_trainer
 
 WAYS = [
@@ -69,6 +70,14 @@ def test_a_compiled_run_resumes_to_the_same_bits_and_is_the_run_that_it_is_witho
     assert weights(whole) == weights(Path("again"))
     train_run(config, Path("again"), quiet=True)
     assert "already done" in capsys.readouterr().err
+
+
+def test_every_run_of_a_process_is_compiled():
+    before = counters["stats"]["unique_graphs"]
+    for _ in range(10):
+        layer = nn.Linear(2, 2)
+        torch.testing.assert_close(compiled(layer.forward)(torch.eye(2)), layer(torch.eye(2)))
+    assert counters["stats"]["unique_graphs"] - before == 10
 
 
 def test_without_a_compiler_one_line_says_so(config, monkeypatch, capsys):

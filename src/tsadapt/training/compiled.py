@@ -39,6 +39,7 @@ def compiled(network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     Dropout draws what it draws uncompiled. Shapes are compiled as they are, so that a run that goes on from a
     checkpoint computes with the same code.
     """
+    torch.compiler.reset()  # it gives up silently after a few networks of one class, as a sweep in one process has
     made = torch.compile(network, dynamic=False, options={"fallback_random": True})
 
     def forward(x: Tensor) -> Tensor:
