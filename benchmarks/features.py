@@ -179,10 +179,15 @@ def agreement(name: str, work: Path, every: int) -> dict[str, Any]:
             plain, fast = _both(rows, backbone, framing)
             found[domain] = plain, fast, labels(rows)
         cosines = {d: _cosines(plain, fast) for d, (plain, fast, _) in found.items()}
-        same = {
-            f"{s} → {t}": equal_predictions(found[s][0], found[s][2], *found[t][:2])
+        either = {
+            (s, t): predictions(found[s][0], found[s][2], *found[t][:2])
             for s in domains for t in domains if s != t
         }  # fmt: skip
+        same = {f"{s} → {t}": plain == fast for (s, t), (plain, fast) in either.items()}
+        accuracy = {
+            f"{s} → {t}": [round(float((one == found[t][2]).mean()), 4) for one in both]
+            for (s, t), both in either.items()
+        }
         result[collection] = {
             "images": sum(len(one[0]) for one in found.values()),
             "least_cosine": {domain: round(float(one.min()), 5) for domain, one in cosines.items()},
@@ -190,6 +195,8 @@ def agreement(name: str, work: Path, every: int) -> dict[str, Any]:
             "share_of_images_above_0.999": round(float((np.concatenate([*cosines.values()]) >= 0.999).mean()), 4),
             "same_predictions": {pair: round(float(equal.mean()), 4) for pair, equal in same.items()},
             "same_predictions_of_all": round(float(np.concatenate([*same.values()]).mean()), 4),
+            "accuracy_either_way": accuracy,
+            "largest_change_of_accuracy": round(max(abs(a - b) for a, b in accuracy.values()), 4),
         }  # fmt: skip
         print(name, json.dumps(result[collection]), flush=True)
     return result
@@ -214,15 +221,14 @@ def labels(rows: Domain) -> np.ndarray:
     return rows.y.numpy()
 
 
-def equal_predictions(x: np.ndarray, y: np.ndarray, plain: np.ndarray, fast: np.ndarray) -> np.ndarray:
-    """Of a logistic regression on source rows x, whether it says the same of a target's features either way."""
+def predictions(x: np.ndarray, y: np.ndarray, plain: np.ndarray, fast: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What a logistic regression on source rows x says of a target's features, either way."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300)).fit(x, y)
-    same: np.ndarray = model.predict(plain) == model.predict(fast)
-    return same
+    return model.predict(plain), model.predict(fast)
 
 
 def main() -> None:
