@@ -5,13 +5,13 @@ python -m benchmarks.long_memory --rows 1280000 --dim 2048 --classes 1000 --stor
 
 import argparse
 import json
-import resource
 import statistics
 import time
 from typing import Any, get_args
 
 import torch
 
+from benchmarks.measure import peak
 from tsadapt.config import MemoryStorage
 from tsadapt.core import FeatureMemory, transferable_cross_entropy
 from tsadapt.training.storage import row_storage, sized
@@ -45,12 +45,11 @@ def measure(rows: int, dim: int, classes: int, storage: str, batch: int = 64, st
         weight.grad = None
         seconds.append(time.perf_counter() - began)
         busy.append(time.process_time() - ran)
-    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     held = target.features.numel() * target.features.element_size()
     return {
         "rows": rows, "dim": dim, "classes": classes, "storage": storage, "threads": torch.get_num_threads(),
         "step, s": round(statistics.median(seconds), 3), "step, processor s": round(statistics.median(busy), 3),
-        "rows take": sized(held), "peak of the process": sized(peak),
+        "rows take": sized(held), "peak of the process": sized(peak()),
     }  # fmt: skip
 
 

@@ -9,7 +9,6 @@ A run makes one pass over the data unless told otherwise: memory that has not be
 import argparse
 import json
 import math
-import resource
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import in_fresh_process, versions
+from benchmarks.measure import in_fresh_process, peak, versions
 
 OBJECTIVES: dict[str, dict[str, bool]] = {"source-only": {}, "mi": {"mi": True}, "tsa": {"tsa": True}}
 DIM, BATCH = 256, 64
@@ -62,7 +61,7 @@ def measure(objective: str, rows: int, classes: int, steps: int, candidates: int
         "rows": rows,
         "classes": classes,
         "steps": steps,
-        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "peak_mb": round(peak() / 2**20),
         "step_ms": round(1000 * float(np.median(times)), 1),
         "beside_steps_s": round(whole - sum(times), 1),
         "metrics_kb": round(files["metrics.json"] / 1024),

@@ -49,7 +49,12 @@ def peak_beyond_start(step: Step, steps: int = 3) -> int:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the peak so far
     for _ in range(steps):
         step()
-    return max(_status("VmHWM") - before, 0)
+    return max(peak() - before, 0)
+
+
+def peak() -> int:
+    """The most bytes of this process that were in memory; `ru_maxrss` would count the process that started it, too."""
+    return _status("VmHWM")
 
 
 def resident() -> int:

@@ -8,6 +8,7 @@ from tests.configs import changed
 from tests.runs.killing import Killed, kill_at, weights
 from torch import nn
 from torch._dynamo.utils import counters
+from torch._inductor import config as inductor
 
 from tsadapt.cli import main
 from tsadapt.errors import UserError
@@ -96,8 +97,8 @@ def test_without_a_compiler_one_line_says_so(config, monkeypatch, capsys):
 
 def test_a_compiler_that_fails_is_one_line_too(config, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "code"))  # of no earlier run
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "/bin/false"))
-    with pytest.raises(UserError, match=r"This network cannot be compiled here: .*Leave out --compile"):
+    failing = inductor.patch({"cpp.cxx": (None, "/bin/false")})
+    with failing, pytest.raises(UserError, match=r"This network cannot be compiled here: .*Leave out --compile"):
         train_run(changed(config, compile=True, bottleneck=9), Path("run"), quiet=True)
 
 
