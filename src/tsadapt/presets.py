@@ -29,7 +29,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         "strong": Preset(
             {"target_terms": ("mi",), "beta": 0.5, "warmup": 0.05, "marginal": "memory", "label_smoothing": 0.1},
             "Mutual information over the whole target, β = 0.5 after a twentieth of the steps, and smoothed labels.",
-            "Provisional: from a first study on PACS features and the embedded digits.",
+            "Provisional: beside mutual information as published it gains 4.1 points on PACS features and loses 4.7 on"
+            " the embedded digits (python -m paper preset, screening).",
         ),
     }
 )
