@@ -13,12 +13,16 @@ from tsadapt.data.rows import as_rows
 from tsadapt.data.transforms import Framing, evaluation_transform
 from tsadapt.files import write_atomically
 from tsadapt.models.backbones import Backbone
-from tsadapt.models.inference import FrozenNetwork
+from tsadapt.models.inference import REVISION, FrozenNetwork
 
 __all__ = ["AGREE", "agreement", "feature_precision"]
 
-AGREE = 0.999
-"""The least cosine between features in bfloat16 and in float32 with which bfloat16 is the default."""
+AGREE = 0.9999
+"""The least cosine between features in bfloat16 and in float32 with which bfloat16 is the default.
+
+The photographs are easy. Of MobileNetV2, at 0.9998 on them, Office-31 has cosines of 0.9985, and 0.9 % of its
+predictions change; of ResNet-50, at 0.99997, 0.9998 and 0.3 %.
+"""
 
 
 def feature_precision(
@@ -37,7 +41,7 @@ def agreement(backbone: Backbone) -> float:
 
     They are parts of the two that come with scikit-learn. What is found is kept beside the cached features.
     """
-    kept = cache_root() / "agreement" / f"{backbone.fingerprint()}-{backbone.size}-{torch.__version__}.json"
+    kept = cache_root() / "agreement" / f"{backbone.fingerprint()}-{backbone.size}-{torch.__version__}-{REVISION}.json"
     try:
         return float(json.loads(kept.read_text(encoding="utf-8"))["cosine"])
     except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged

@@ -27,7 +27,7 @@ from tsadapt.data.transforms import Framing, evaluation_transform
 from tsadapt.errors import printable
 from tsadapt.files import write_atomically
 from tsadapt.models.backbones import Backbone
-from tsadapt.models.inference import FrozenNetwork
+from tsadapt.models.inference import REVISION, FrozenNetwork
 from tsadapt.progress import StepProgress
 
 __all__ = ["PART", "Features", "cached", "extract", "readable"]
@@ -107,7 +107,7 @@ def cached(images: Images, weights: str, framing: Framing, precision: FeaturePre
 
 def _paths(images: Images, weights: str, framing: Framing, precision: FeaturePrecision) -> list[Path]:
     """The files of the cache for these images, in order."""
-    way = () if precision == "fp32" else (precision,)  # once the only one: what was kept then is found
+    way = () if precision == "fp32" else (precision, REVISION)  # float32 was once the only one: what was kept is found
     key = repr((images.fingerprint, weights, asdict(framing), PART, *way))
     folder = cache_root() / "features" / hashlib.sha256(key.encode()).hexdigest()[:20]
     return [folder / f"rows-{span.start:09d}.npz" for span in grouped(range(len(images)), PART)]
