@@ -36,7 +36,9 @@ class Residual(nn.Module):
         super().__init__()
         self.fork = fork
         self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6())
-        self.depthwise = nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1, groups=groups, bias=False), nn.BatchNorm2d(16), nn.SiLU())
+        self.depthwise = nn.Sequential(
+            nn.Conv2d(16, 16, 3, 1, 1, groups=groups, bias=False), nn.BatchNorm2d(16), nn.SiLU()
+        )
         self.left = nn.Sequential(nn.Conv2d(16, 16, 1, bias=False), nn.BatchNorm2d(16))
         self.right = nn.Sequential(nn.Conv2d(16, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
         self.last = nn.Conv2d(16, 24, 1)

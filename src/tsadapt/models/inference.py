@@ -1,9 +1,9 @@
 """A frozen backbone made ready to compute features: in float32, with fused layers, or in bfloat16.
 
 A network of convolutions has each of them fused with what follows (a residual connection, an activation), its weights
-packed once. In bfloat16 the first convolutions stay in float32, for errors made early grow: two of them, and of a network
-with grouped ones more than half. With batch normalisation folded into it, a depthwise filter is a small difference of
-large numbers. Other networks run under autocast.
+packed once. In bfloat16 the first convolutions stay in float32, for errors made early grow: two of them, and more than
+half of a network with grouped ones. With batch normalisation folded into it, a depthwise filter is a small difference
+of large numbers. Other networks run under autocast.
 
 Shapes: B images (B, 3, size, size) as uint8; K features.
 """
