@@ -138,7 +138,7 @@ class Context:
     K features (`dim`), those of each head (`head_dims`), C classes and their names, the rows of both domains, the share
     of each class among the source's labels (C,), the steps of the run, the rows of both domains in a batch, and the
     width of a discriminator. `copy_extractor` gives a copy of what turns inputs into features, as it is now, and
-    `copy_network` one of the whole network, from inputs to features (B, K) and combined logits (B, C). `class_shares`
+    `network` the whole network itself, from inputs to features (B, K) and combined logits (B, C). `class_shares`
     estimates the share of each class (C,) in the target, without its labels; None where nothing can. `processes` are
     those that train together, and share out the rows of memories; None if there is one. All else is the same in each.
     Rows of memories are kept in `memory_dtype`, or as what `memory_rows` makes for n rows of K features. `known_labels`
@@ -154,7 +154,7 @@ class Context:
     batch_sizes: tuple[int, int]
     discriminator_width: int
     copy_extractor: Callable[[], nn.Module]
-    copy_network: Callable[[], nn.Module] = nn.Identity
+    network: Callable[[], nn.Module] = nn.Identity
     class_shares: Callable[[], Tensor] | None = None
     processes: Processes | None = None
     memory_dtype: torch.dtype = torch.float32

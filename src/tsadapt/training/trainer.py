@@ -524,7 +524,7 @@ def _context(
         batch_sizes=(config.batch_size or 0, config.target_batch_size or 0),
         discriminator_width=width,
         copy_extractor=lambda: deepcopy(nn.ModuleList([model.backbone, model.bottleneck])),
-        copy_network=lambda: deepcopy(model),
+        network=lambda: model,
         class_shares=class_shares,
         processes=processes,
         memory_dtype=dtype,

@@ -5,6 +5,7 @@ L_∞ = mean log Σ_c exp(z_c − z_y + λ(w_c − w_y)·Δμ^y + ½λ(w_c − w
 with Δμ^y and Σ_t^y from the shared memories of both domains (`core.transferable` has the mathematics).
 """
 
+from copy import deepcopy
 from typing import Any, Literal, cast
 
 import torch
@@ -161,7 +162,7 @@ class TSA(TowardsTarget):
             self.register_buffer("pseudo_labels_of_rows", torch.full((rows,), classes))
             self.register_buffer("confidence", torch.full((rows,), 1 / classes))
         if self.teacher:
-            self.average = context.copy_network().requires_grad_(False)
+            self.average = deepcopy(context.network()).requires_grad_(False)
             self.register_buffer("steps_taught", torch.zeros((), dtype=torch.int64))
 
     @classmethod
@@ -248,7 +249,7 @@ class TSA(TowardsTarget):
         step = round(out.progress * self.context.steps)
         if step != int(self.steps_taught):
             self.steps_taught.fill_(step)
-            average_weights(self.average, self.context.copy_network(), min(self.teacher, 1 - 1 / (step + 1)))
+            average_weights(self.average, self.context.network(), min(self.teacher, 1 - 1 / (step + 1)))
         logits: Tensor = self.average.eval()(out.inputs[1])[1]
         return logits
 
