@@ -193,6 +193,14 @@ class Decision:
     finalists: list[Candidate]
     chosen: Candidate | None
 
+    @property
+    def control(self) -> Candidate | None:
+        """The best augmentation without its covariance, if it is anchored: pseudo-labels alone. TSA's is its base."""
+        best = self.finalists[-1]
+        if "anchored" not in best.row.settings["target_terms"]:
+            return None
+        return Candidate(Row(f"{best.title}, λ = 0", {**best.row.settings, "anchor_strength": 0.0}), FAMILIES[3])
+
 
 def decide(results: Results) -> Decision | None:
     """As far as the protocol can be followed with these results; None before the screening is complete."""
@@ -227,7 +235,7 @@ def _complete(standing: Standing, titles: Iterable[str], seeds: Iterable[int]) -
 
 
 def stages(protocol: Protocol, rows: list[Row], results: Results) -> list[Job]:
-    """What runs next: augmentations of the best base, further seeds of the finalists, then the replication."""
+    """What runs next: augmentations of the best base, further seeds of the finalists and of a control, replication."""
     found = decide(results)
     if found is None:
         return []
@@ -238,9 +246,12 @@ def stages(protocol: Protocol, rows: list[Row], results: Results) -> list[Job]:
     reference = next(row for row in rows if row.title == REFERENCE)
     if found.finalists:
         jobs += make_jobs(protocol, [reference, *(one.row for one in found.finalists)], DESIGN_COLUMNS, FURTHER)
+        if found.control is not None:
+            jobs += make_jobs(protocol, [found.control.row], DESIGN_COLUMNS, (*SCREENING, *FURTHER))
     if found.chosen is not None:
         last = {reference.title: reference, "TSA as published": PUBLISHED[-1]}
-        last |= {one.title: one.row for one in (found.base, found.chosen, found.finalists[-1])}
+        compared = (found.base, found.chosen, found.finalists[-1], found.control)
+        last |= {one.title: one.row for one in compared if one is not None}
         short = [column for column in replication if suite_of(column) not in LONG]
         jobs += make_jobs(protocol, last.values(), short, (*SCREENING, *FURTHER))
         long = [column for column in replication if suite_of(column) in LONG]
@@ -322,7 +333,9 @@ def _finals(standing: Standing, found: Decision) -> str:
         f"| | {' | '.join(DESIGN)} | all | worst |",
         "|---|" + "---|" * (len(DESIGN) + 2),
     ]
-    for one in found.finalists:
+    for one in [*found.finalists, *([] if found.control is None else [found.control])]:
+        if not standing.by_suite(one.title, REFERENCE, DESIGN):
+            continue
         cells = [standing.over_seeds(one.title, REFERENCE, [suite]) for suite in DESIGN]
         cells += [f"{standing.balanced(one.title):+.1f}", f"{standing.worst(one.title):+.1f}"]
         lines.append(f"| {one.title} | {' | '.join(cells)} |")
@@ -333,9 +346,8 @@ def _finals(standing: Standing, found: Decision) -> str:
 
 
 def _replication(standing: Standing, found: Decision) -> str:
-    titles = dict.fromkeys(["TSA as published", found.base.title, found.finalists[-1].title])
-    if found.chosen is not None:
-        titles[found.chosen.title] = None
+    ours = [one.title for one in (found.base, found.finalists[-1], found.control, found.chosen) if one is not None]
+    titles = dict.fromkeys(["TSA as published", *ours])
     lines = [
         f"Replication, run once after the choice: points over {REFERENCE}, with 95 % intervals over the seeds.", "",
         f"| | {' | '.join(REPLICATION)} | worst task |", "|---|" + "---|" * (len(REPLICATION) + 1),
@@ -349,9 +361,15 @@ def _replication(standing: Standing, found: Decision) -> str:
 
 
 def _worth(standing: Standing, found: Decision, suites: tuple[str, ...]) -> str:
-    best = found.finalists[-1].title
-    cells = (f"{suite} {standing.over_seeds(best, found.base.title, [suite])}" for suite in suites)
-    return f"What the best augmentation adds to its base: {', '.join(cells)}."
+    best, control = found.finalists[-1].title, found.control
+
+    def over(base: str) -> str:
+        return ", ".join(f"{suite} {standing.over_seeds(best, base, [suite])}" for suite in suites)
+
+    text = f"What the best augmentation adds to its base: {over(found.base.title)}."
+    if control is None or control.title not in standing.of:
+        return text
+    return f"{text} Of that its covariance adds, beside the same with λ = 0: {over(control.title)}."
 
 
 def draw_preset(results: Results, rows: list[Row], path: Path) -> None:

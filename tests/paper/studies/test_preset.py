@@ -80,6 +80,23 @@ def test_the_stages_are_screening_augmentations_finalists_and_replication():
     assert "What the best augmentation adds to its base: Office-31 **+1.5 ± " in page
 
 
+def test_an_anchored_bound_is_held_against_the_same_without_covariance():
+    way = "anchored, neighbours"
+    gains = by_title({"mcc": 1.0, "mcc + anchored, neighbours": 3.0}, noise=0.1)
+    results, stages = run_all(
+        lambda title, *rest: gains(title, *rest) + (2.0 if title.endswith(f"{way}, λ = 0") else 0)
+    )
+    found = decide(results)
+    assert found.finalists[-1].title == f"mcc + {way}"
+    control = [job for stage in stages for job in stage if job.row == f"mcc + {way}, λ = 0"]
+    assert {job.config.settings["anchored"]["anchor_strength"] for job in control} == {0.0}
+    assert {suite_of(job.column) for job in control} == {"PACS", "digits", "Caltech", "Office-31", "28×28"}
+    assert {job.seed for job in control if job.column == "Office-31: A → W"} == {0, 1, 2, 3, 4}
+    page = describe_preset(results, {})
+    assert f"| mcc + {way}, λ = 0 | **+3.0" in page
+    assert "Of that its covariance adds, beside the same with λ = 0: Office-31 **+1.0" in page
+
+
 def test_a_simpler_finalist_is_preferred_within_half_a_point():
     gains = {"batch MI, β = 0.25, smoothed": 3.0, "memory MI, β = 0.25, smoothed": 3.4}
     found = decide(run_all(by_title(gains))[0])
