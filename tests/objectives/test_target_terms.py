@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tsadapt.core import FeatureMemory, attraction_dispersion_loss, centroid_labels, mutual_information_loss
+from tsadapt.objectives import target_rows
 from tsadapt.objectives.base import TARGET_TERMS, Context, Head, Outputs, View
 from tsadapt.objectives.target_rows import averaged_logits, remembered_features
 from tsadapt.training.setup import make_task, make_trainer
@@ -161,6 +162,26 @@ def test_atdoc_by_neighbours(heads, soft_labels):
         w, label = v.max(1)
         expected = 0.2 * (t / 4) * (w * cross_entropies(logits, label)).sum() / w.sum()
         torch.testing.assert_close(term(out), expected)
+
+
+def test_terms_that_ask_for_the_same_neighbours_search_once(monkeypatch):
+    searched = []
+    search = target_rows.nearest_rows
+    monkeypatch.setattr(target_rows, "nearest_rows", lambda *given: searched.append(1) or search(*given))
+    rows, apart = Rows(2), Rows(2)
+    terms, alone = ([made("atdoc"), made("anchored", anchor_labels="neighbours")] for _ in range(2))
+    for t, batch in enumerate(BATCHES, start=1):
+        together, before = rows.out(batch, progress=t / 4), len(searched)
+        found = [term(together) for term in terms]
+        assert len(searched) - before == 1
+        assert found == [term(apart.out(batch, progress=t / 4)) for term in alone]
+    # Other features, other rows with a prediction, and other numbers of neighbours are searched for anew.
+    out, before = rows.out(BATCHES[0]), len(searched)
+    for other in (terms[0], made("atdoc"), made("atdoc", neighbours=2)):
+        other(out)
+    terms[0](replace(out, heads=rows.out(BATCHES[0]).heads))
+    terms[0](replace(out, heads=out.heads[:1]))
+    assert len(searched) - before == 5
 
 
 def test_atdoc_has_no_neighbours_where_there_is_one_row():

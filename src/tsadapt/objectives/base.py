@@ -8,7 +8,7 @@ Shapes: B samples of a domain, K features, C classes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
@@ -78,7 +78,8 @@ class Outputs:
     averages of batch normalisation do not take these in. `second` are the target's inputs in another random view, if a
     term `needs_views` and the data has them. `again` marks the batch of a step at weights that were moved up a slope:
     what a term remembers of its rows, it has taken in before. `labelled` are further target rows whose labels were
-    given to train on, as every head sees them; empty without such rows.
+    given to train on, as every head sees them; empty without such rows. `found` is what one term has computed of this
+    batch that another would compute again.
     """
 
     source: View
@@ -94,6 +95,7 @@ class Outputs:
     second: Tensor | None = None
     again: bool = False
     labelled: tuple[View, ...] = ()
+    found: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def both(self) -> tuple[View, View]:
         """Source and target, for a term that needs both."""
