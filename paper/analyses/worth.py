@@ -13,7 +13,7 @@ from paper.published import Published
 from paper.results_file import Key, Results, parts
 from paper.rows import TITLES, Row
 
-__all__ = ["augmentation_worth", "interval"]
+__all__ = ["augmentation_worth", "half_width", "interval"]
 
 
 def augmentation_worth(
@@ -53,9 +53,16 @@ def interval(values: list[float]) -> str:
     mean = statistics.mean(values)
     if len(values) == 1:
         return f"{mean:+.1f}"
-    half = float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    half = half_width(values)
     text = f"{mean:+.1f} ± {half:.1f}"
     return f"**{text}**" if abs(mean) > half else text
+
+
+def half_width(values: list[float]) -> float:
+    """Half of the 95 % interval of a mean, by Student's t; infinite for a single value."""
+    if len(values) < 2:
+        return math.inf
+    return float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _differences(title: str, column: str, seeds: list[int], results: Results, measure: str) -> dict[int, float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from paper.analyses.section import Section, measured_before, with_hashes
 from paper.analyses.step_cost import step_costs
-from paper.analyses.worth import interval
+from paper.analyses.worth import half_width, interval
 from paper.jobs import Job, make_jobs
 from paper.protocols import PROTOCOLS, Protocol
 from paper.published import Published
@@ -29,6 +29,9 @@ SCREENING, FURTHER, LONG = (0, 1), (2, 3, 4), ("28×28",)
 REFERENCE, PUBLISHED_MI = "MI as published", "batch MI, β = 0.1"
 MOST_LOST, SIMPLER = 2.0, 0.5
 """Points that a task may lose; points that a simpler finalist may lie below the best."""
+
+ADDED = 1.0
+"""Points that an augmentation must add, with an interval above zero, on a suite of either kind."""
 
 BETAS = (0.1, 0.25, 0.5, 1.0)
 SMOOTHED, WARM = {"label_smoothing": 0.1}, {"warmup": 0.05}
@@ -161,11 +164,33 @@ class Standing:
         safe = [one for one in candidates if self.worst(one.title) >= -MOST_LOST] or candidates
         return max(safe, key=lambda one: self.score(one, candidates))
 
+    def chosen(self, candidates: list[Candidate]) -> Candidate:
+        """The largest gain of those that lose no task; one that stands before it, if it lies hardly below."""
+        safe = [one for one in candidates if self.worst(one.title) >= -MOST_LOST] or candidates
+        highest = max(self.balanced(one.title) for one in safe)
+        return next(one for one in safe if self.balanced(one.title) >= highest - SIMPLER)
+
+    def confirmed(self, found: "Decision") -> bool | None:
+        """Whether the best augmentation adds enough to its base on suites of both kinds; None until all are run."""
+        best, base = found.finalists[-1].title, found.base.title
+        if {*self.by_suite(best, base, (*DESIGN, *REPLICATION))} != {*DESIGN, *REPLICATION}:
+            return None
+
+        def adds(suite: str) -> bool:
+            gains = self.each_seed(best, base, [suite])
+            return statistics.mean(gains) >= max(ADDED, half_width(gains))
+
+        return any(map(adds, DESIGN)) and any(map(adds, REPLICATION))
+
     def over_seeds(self, title: str, over: str, suites: Iterable[str]) -> str:
         """The gain with its interval over seeds, of the mean over all tasks of these suites."""
+        return interval(self.each_seed(title, over, suites))
+
+    def each_seed(self, title: str, over: str, suites: Iterable[str]) -> list[float]:
+        """The mean gain over all tasks of these suites, of every seed that has them all."""
         tasks = [seeds for tasks in self.gains(title, over, suites).values() for seeds in tasks.values()]
         whole = set.intersection(*(set(seeds) for seeds in tasks)) if tasks else set()
-        return interval([statistics.mean(seeds[seed] for seeds in tasks) for seed in sorted(whole)])
+        return [statistics.mean(seeds[seed] for seeds in tasks) for seed in sorted(whole)]
 
 
 def suite_of(column: str) -> str:
@@ -186,12 +211,17 @@ def augmented(base: Candidate) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class Decision:
-    """Who is how far: the best base, all augmentations of it, the best of each family, and the chosen one."""
+    """Who is how far: the best base, all augmentations of it, the best of each family, and the chosen one.
+
+    If that has an augmentation, `plain` is the choice among those without, which becomes `strong` unless the
+    augmentation is confirmed; else both are the same.
+    """
 
     base: Candidate
     augmentations: list[Candidate]
     finalists: list[Candidate]
-    chosen: Candidate | None
+    chosen: Candidate | None = None
+    plain: Candidate | None = None
 
     @property
     def control(self) -> Candidate | None:
@@ -212,15 +242,12 @@ def decide(results: Results) -> Decision | None:
     base = max(best, key=lambda one: first.score(one, families[one.family]))
     ways = augmented(base)
     if not _complete(first, [one.title for one in ways], SCREENING):
-        return Decision(base, ways, [], None)
+        return Decision(base, ways, [])
     finalists = [*best, first.best(ways)]
     seeds = (*SCREENING, *FURTHER)
     if not _complete(standing, [REFERENCE, *(one.title for one in finalists)], seeds):
-        return Decision(base, ways, finalists, None)
-    safe = [one for one in finalists if standing.worst(one.title) >= -MOST_LOST] or finalists
-    highest = max(standing.balanced(one.title) for one in safe)
-    chosen = next(one for one in safe if standing.balanced(one.title) >= highest - SIMPLER)
-    return Decision(base, ways, finalists, chosen)
+        return Decision(base, ways, finalists)
+    return Decision(base, ways, finalists, standing.chosen(finalists), standing.chosen(best))
 
 
 def _screened(results: Results) -> Results:
@@ -250,7 +277,7 @@ def stages(protocol: Protocol, rows: list[Row], results: Results) -> list[Job]:
             jobs += make_jobs(protocol, [found.control.row], DESIGN_COLUMNS, (*SCREENING, *FURTHER))
     if found.chosen is not None:
         last = {reference.title: reference, "TSA as published": PUBLISHED[-1]}
-        compared = (found.base, found.chosen, found.finalists[-1], found.control)
+        compared = (found.plain, found.chosen, found.base, found.finalists[-1], found.control)
         last |= {one.title: one.row for one in compared if one is not None}
         short = [column for column in replication if suite_of(column) not in LONG]
         jobs += make_jobs(protocol, last.values(), short, (*SCREENING, *FURTHER))
@@ -340,14 +367,16 @@ def _finals(standing: Standing, found: Decision) -> str:
         cells += [f"{standing.balanced(one.title):+.1f}", f"{standing.worst(one.title):+.1f}"]
         lines.append(f"| {one.title} | {' | '.join(cells)} |")
     lines += ["", _worth(standing, found, DESIGN)]
-    if found.chosen is not None:
+    if found.chosen is not None and found.plain is not None:
         lines += ["", f"Chosen: **{found.chosen.title}**."]
+        if found.chosen is not found.plain:
+            lines[-1] += f" Without an augmentation: **{found.plain.title}**."
     return "\n".join(lines)
 
 
 def _replication(standing: Standing, found: Decision) -> str:
-    ours = [one.title for one in (found.base, found.finalists[-1], found.control, found.chosen) if one is not None]
-    titles = dict.fromkeys(["TSA as published", *ours])
+    ours = (found.base, found.finalists[-1], found.control, found.chosen, found.plain)
+    titles = dict.fromkeys(["TSA as published", *(one.title for one in ours if one is not None)])
     lines = [
         f"Replication, run once after the choice: points over {REFERENCE}, with 95 % intervals over the seeds.", "",
         f"| | {' | '.join(REPLICATION)} | worst task |", "|---|" + "---|" * (len(REPLICATION) + 1),
@@ -357,7 +386,16 @@ def _replication(standing: Standing, found: Decision) -> str:
         there = any(standing.gains(title, REFERENCE, REPLICATION).values())
         worst = f"{standing.worst(title, REPLICATION):+.1f}" if there else "–"
         lines.append(f"| {title} | {' | '.join(cells)} | {worst} |")
-    return "\n".join([*lines, "", _worth(standing, found, REPLICATION)])
+    lines += ["", _worth(standing, found, REPLICATION)]
+    if found.chosen is found.plain:
+        return "\n".join(lines)
+    assert found.plain is not None
+    verdict = {
+        None: "Whether the augmentation is confirmed is not measured yet",
+        True: "The augmentation is confirmed, and is part of `strong`",
+        False: f"No replication suite confirms the augmentation, so that `strong` is **{found.plain.title}**",
+    }[standing.confirmed(found)]
+    return "\n".join([*lines, "", f"{verdict}."])
 
 
 def _worth(standing: Standing, found: Decision, suites: tuple[str, ...]) -> str:

@@ -76,7 +76,8 @@ def test_the_stages_are_screening_augmentations_finalists_and_replication():
     assert found.base.title == best
     assert found.chosen.title == f"{best} + TSA by purity"
     page = describe_preset(results, {})
-    assert f"Chosen: **{best} + TSA by purity**." in page
+    assert f"Chosen: **{best} + TSA by purity**. Without an augmentation: **{best}**." in page
+    assert "The augmentation is confirmed, and is part of `strong`." in page
     assert "What the best augmentation adds to its base: Office-31 **+1.5 ± " in page
 
 
@@ -95,6 +96,25 @@ def test_an_anchored_bound_is_held_against_the_same_without_covariance():
     page = describe_preset(results, {})
     assert f"| mcc + {way}, λ = 0 | **+3.0" in page
     assert "Of that its covariance adds, beside the same with λ = 0: Office-31 **+1.0" in page
+
+
+def test_an_augmentation_that_no_replication_confirms_gives_way_to_the_best_without():
+    best, way = "memory MI, β = 0.5, smoothed", "TSA by purity"
+    gains = by_title({best: 3.0, way: 1.5, "mcc": 2.8}, noise=0.1)
+
+    def accuracy(title, column, seed):
+        here = suite_of(column) in ("Office-31", "28×28") and title.endswith(way)
+        return gains(title, column, seed) - (0.7 if here else 0.0)
+
+    results, stages = run_all(accuracy)
+    found = decide(results)
+    assert (found.chosen.title, found.plain.title) == (f"{best} + {way}", best)
+    assert best in {job.row for job in stages[3]}
+    assert f"No replication suite confirms the augmentation, so that `strong` is **{best}**." in describe_preset(
+        results, {}
+    )
+    unsure = describe_preset({key: run for key, run in results.items() if "28×28" not in key}, {})
+    assert "Whether the augmentation is confirmed is not measured yet." in unsure
 
 
 def test_a_simpler_finalist_is_preferred_within_half_a_point():
