@@ -28,7 +28,7 @@ class Adapt(Fit):
     """Folder of the result."""
     portfolio: Text = None
     """Candidates: presets, methods and target terms, with commas; METHOD+mi and METHOD+tsa add to a method. Source-only
-    is always one of them. (default: source-only,adabn,paper,strong,cdan+e)"""
+    is always one of them. (default: source-only,adabn,paper,strong,bsp+mi)"""
 
     def __call__(self) -> int:
         """Do the job, and say where the result is."""

@@ -45,7 +45,7 @@ def test_changed_rows_lack_a_class_or_are_dominated():
 def test_from_runs_to_page(small, tmp_path, monkeypatch):
     written = reproduce(Request("trust"), tmp_path / "out")
     (run,) = json.loads(written[0].read_text())["runs"].values()
-    assert {*run["accuracies"]} == {"source-only", "adabn", "paper", "strong", "cdan+e"}
+    assert {*run["accuracies"]} == {"source-only", "adabn", "paper", "strong", "bsp+mi"}
     assert run["accuracy"] == run["accuracies"][run["chosen"]]
     assert run["estimate"]["low"] <= run["estimate"]["value"] <= run["estimate"]["high"]
     assert run["holds"] == (run["estimate"]["low"] <= run["accuracy"] <= run["estimate"]["high"])
