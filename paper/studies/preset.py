@@ -213,8 +213,8 @@ def augmented(base: Candidate) -> list[Candidate]:
 class Decision:
     """Who is how far: the best base, all augmentations of it, the best of each family, and the chosen one.
 
-    If that has an augmentation, `plain` is the choice among those without, which becomes `strong` unless the
-    augmentation is confirmed; else both are the same.
+    If that has an augmentation, `strong` is its base unless the augmentation is confirmed, and `plain`, the choice
+    among the finalists without one, is replicated beside it.
     """
 
     base: Candidate
@@ -389,11 +389,10 @@ def _replication(standing: Standing, found: Decision) -> str:
     lines += ["", _worth(standing, found, REPLICATION)]
     if found.chosen is found.plain:
         return "\n".join(lines)
-    assert found.plain is not None
     verdict = {
         None: "Whether the augmentation is confirmed is not measured yet",
         True: "The augmentation is confirmed, and is part of `strong`",
-        False: f"No replication suite confirms the augmentation, so that `strong` is **{found.plain.title}**",
+        False: f"No replication suite confirms the augmentation, so that `strong` is its base, **{found.base.title}**",
     }[standing.confirmed(found)]
     return "\n".join([*lines, "", f"{verdict}."])
 
