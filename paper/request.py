@@ -84,12 +84,14 @@ class Plan:
 
         Its seeds are the recipe's, unless others were requested.
         """
-        there = [*(job.column for job in self.jobs), *(parts(key).column for key in results)]
+        more = self.more(results)
+        further = {job.key for job in more}
+        there = [*(job.column for job in self.jobs), *(parts(key).column for key in results if key not in further)]
         columns = dict.fromkeys([*self._columns, *(c for c in there if c in self.protocol.tasks)])
         seeds = self._seeds if {*self.request.seeds} <= {*self._seeds} else self.request.seeds
         jobs = make_jobs(self.protocol, self.recipe.rows, columns, sorted({*seeds}))
         keys = {job.key for job in jobs}
-        return [*jobs, *(job for job in self.more(results) if job.key not in keys)], [*columns]
+        return [*jobs, *(job for job in more if job.key not in keys)], [*columns]
 
     def more(self, results: Results) -> list[Job]:
         """Further runs of the whole table, which depend on those that are there."""

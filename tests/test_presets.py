@@ -25,10 +25,11 @@ def test_every_setting_of_a_preset_is_known_and_used(name):
 
 
 def test_what_is_given_beats_the_preset():
-    config = with_settings(BASE, preset="strong", beta=0.25, method="dann")
+    config = with_settings(BASE, preset="paper", beta=0.25, method="dann")
     assert config.method == "dann"
     assert config.settings["mi"]["beta"] == 0.25
-    assert config.settings["mi"]["warmup"] == PRESETS["strong"].settings["warmup"]
+    assert config.source_term == "tsa"
+    assert with_settings(BASE, preset="strong", target_terms=("mcc",)).target_terms == ("mcc",)
 
 
 def test_an_unknown_preset_is_named():
@@ -37,15 +38,15 @@ def test_an_unknown_preset_is_named():
 
 
 def test_fit_takes_a_preset_and_flags_beside_it(tmp_path, capsys):
-    words = ["digits:uci", "digits:mnist-5k", "--steps", "2", "--quiet", "--preset", "strong", "--beta", "0.3"]
+    words = ["digits:uci", "digits:mnist-5k", "--steps", "2", "--quiet", "--preset", "strong", "--atdoc-weight", "0.3"]
     assert main(["fit", *words, "--out", str(tmp_path / "run")]) == 0
     config = (tmp_path / "run" / "config.toml").read_text()
-    assert "beta = 0.3" in config
-    assert "label_smoothing = 0.1" in config
+    assert "atdoc_weight = 0.3" in config
+    assert 'target_terms = ["atdoc"]' in config
     assert main(["fit", *words[:-4], "--preset", "stronk", "--out", str(tmp_path / "other")]) == 2
     assert "stronk" in capsys.readouterr().err
 
 
 def test_presets_are_listed(capsys):
     assert main(["list", "presets"]) == 0
-    assert "beta = 0.5" in capsys.readouterr().out
+    assert "target_terms = atdoc" in capsys.readouterr().out

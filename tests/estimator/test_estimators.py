@@ -241,17 +241,17 @@ def test_a_preset_is_its_settings_and_parameters_take_precedence(task):
     def probabilities(**parameters):
         return DomainAdaptationClassifier(**parameters, **SMALL).fit(x_s, y, X_target=x_t).predict_proba(x_t)
 
-    strong = dict(PRESETS["strong"].settings)
-    terms = {name: strong.pop(name) for name in ("source_term", "target_terms") if name in strong}
-    assert np.array_equal(probabilities(preset="strong"), probabilities(**terms, term_settings=strong))
-    assert np.array_equal(probabilities(preset="strong", beta=0.2), probabilities(
-        **terms, term_settings={**strong, "beta": 0.2}
-    ))  # fmt: skip
-    assert not np.array_equal(probabilities(preset="strong", beta=0.2), probabilities(preset="strong"))
-    assert np.array_equal(probabilities(preset="strong", target_terms=()), probabilities(
-        **{**terms, "target_terms": ()}, term_settings={"label_smoothing": strong["label_smoothing"]}
-    ))  # fmt: skip
+    assert dict(PRESETS["strong"].settings) == {"target_terms": ("atdoc",)}
+    strong = {"target_terms": ("atdoc",)}
+    assert np.array_equal(probabilities(preset="strong"), probabilities(**strong))
+    stronger = {"term_settings": {"atdoc_weight": 0.9}}
+    assert np.array_equal(probabilities(preset="strong", **stronger), probabilities(**strong, **stronger))
+    assert not np.array_equal(probabilities(preset="strong", **stronger), probabilities(preset="strong"))
+    assert np.array_equal(probabilities(preset="strong", target_terms=()), probabilities())
     assert np.array_equal(probabilities(preset="paper"), small().fit(x_s, y, X_target=x_t).predict_proba(x_t))
+    assert np.array_equal(
+        probabilities(preset="paper", beta=0.2), small(beta=0.2).fit(x_s, y, X_target=x_t).predict_proba(x_t)
+    )
 
 
 def test_an_unknown_preset_names_those_there_are(task):

@@ -72,6 +72,9 @@ def test_the_stages_are_screening_augmentations_finalists_and_replication():
     assert {job.seed for job in stages[2]} == {2, 3, 4}
     assert {job.row for job in stages[1] if "batch of 8" not in job.row} == {f"{best} + {way}" for way in AUGMENTATIONS}
     assert {job.seed for job in stages[3] if job.column.startswith("28×28")} == {0, 1}
+    plan = Plan(Request("preset"))
+    assert {job.key for job in plan.whole(results)[0]} == {*results}
+    assert plan.command(results) == "python -m paper preset"  # later stages, with tasks of their own, belong to it
     found = decide(results)
     assert found.base.title == best
     assert found.chosen.title == f"{best} + TSA by purity"
