@@ -33,6 +33,16 @@ def test_stages_move_what_they_should(adda, monkeypatch):
     assert seen == [(source, "", {"extractor", "heads"})] * 2 + adversarial * 2
 
 
+@pytest.mark.parametrize("settings", [{}, {"adversarial_rate": 0.5}])
+def test_the_second_stage_learns_more_slowly(adda, settings):
+    trainer = trainer_of(changed(adda, **settings))
+    factor = settings.get("adversarial_rate", 0.2)
+    for _ in range(4):
+        trainer.step()
+        rates = {phase: [group["lr"] for group in one.param_groups] for phase, one in trainer.optimizers.items()}
+        assert rates["target"] == rates["discriminator"] == pytest.approx([factor * rate for rate in rates[""]])
+
+
 def test_the_source_keeps_the_extractor_of_its_stage(adda):
     trainer = trainer_of(adda, steps=2)
     method = trainer.objective.method

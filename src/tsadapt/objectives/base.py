@@ -348,6 +348,10 @@ class Method(Term):
         """What all terms see of a forward pass: the network's outputs, unless the method has a head of its own."""
         return out
 
+    def rate(self, phase: str) -> float:
+        """The learning rate of a phase beside the run's; the steps on all terms together have no phase."""
+        return 1.0
+
     def losses(self, out: Outputs) -> dict[str, Tensor]:
         """The method's terms, each ready to be summed."""
         raise NotImplementedError(f"{type(self).__name__} has no losses")

@@ -139,9 +139,10 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
         factor = learning_rate_factor(self.progress, self.config.lr_gamma * self.steps)
-        for optimizer in self.optimizers.values():
+        for phase, optimizer in self.optimizers.items():
+            beside = factor * self.objective.method.rate(phase)
             for group, rate in zip(optimizer.param_groups, self.first_rates, strict=True):
-                group["lr"] = rate * factor
+                group["lr"] = rate * beside
         if not self.model.training:
             self.model.train()
         batch = self.batches.at(self.at)

@@ -25,7 +25,8 @@ class ADDA(Pretrained, Discriminating):
         D minimises     −½ mean log D(F_s(x_s)) − ½ mean log(1 − D(F_t(x_t)))
         F_t minimises   −mean log D(F_t(x_t))           (inverted labels, not a reversed gradient)
 
-    D looks at the logits, as in the published code, or at the features. The source term, TSA too, moves nothing after
+    Both learn at a fifth of the run's rate, as in the published code: at the whole rate, F_t leaves the head behind.
+    D looks at the logits, as there, or at the features. The source term, TSA too, moves nothing after
     the first stage; target terms go on to move F_t. What is trained is the target's network: source rows went
     through F_s, which predictions do not need. Each extractor normalises its own domain.
     """
@@ -46,6 +47,8 @@ class ADDA(Pretrained, Discriminating):
 
     discriminated: Literal["logits", "features"] = setting("logits", "What ADDA's discriminator looks at.")
 
+    adversarial_rate: float = setting(0.2, "Learning rate of ADDA's second stage beside the first's.", above=0)
+
     copied: Tensor
 
     def __init__(self, context: Context, **settings: Any) -> None:
@@ -61,6 +64,10 @@ class ADDA(Pretrained, Discriminating):
     def inputs(self, context: Context) -> int:
         """C logits, or K features."""
         return len(context.classes) if self.discriminated == "logits" else context.dim
+
+    def rate(self, phase: str) -> float:
+        """Less than the run's for both networks of the second stage."""
+        return self.adversarial_rate if phase else 1.0
 
     def mapped(self, out: Outputs) -> Tensor:
         """Logits or features."""
