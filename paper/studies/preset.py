@@ -354,13 +354,14 @@ def _screening(standing: Standing, augmentations: list[Candidate]) -> str:
 
 def _finals(standing: Standing, found: Decision) -> str:
     lines = [
-        f"The best of each family, with seeds {SCREENING[0]} to {FURTHER[-1]}: points over {REFERENCE}, with 95 %"
-        " intervals over the seeds (Student's t).",
+        f"The best of each family, with seeds {SCREENING[0]} to {FURTHER[-1]} (TSA as published: of the screening):"
+        f" points over {REFERENCE}, with 95 % intervals over the seeds (Student's t).",
         "",
         f"| | {' | '.join(DESIGN)} | all | worst |",
         "|---|" + "---|" * (len(DESIGN) + 2),
     ]
-    for one in [*found.finalists, *([] if found.control is None else [found.control])]:
+    published = Candidate(PUBLISHED[-1], "")
+    for one in [published, *found.finalists, *([] if found.control is None else [found.control])]:
         if not standing.by_suite(one.title, REFERENCE, DESIGN):
             continue
         cells = [standing.over_seeds(one.title, REFERENCE, [suite]) for suite in DESIGN]
