@@ -8,7 +8,7 @@ import numpy as np
 
 from paper.jobs import Job
 from paper.protocols import PROTOCOLS
-from tsadapt.adapt.portfolio import PORTFOLIO, REFERENCE, members
+from tsadapt.adapt.portfolio import PORTFOLIO, PREFERRED, REFERENCE, members
 from tsadapt.config import RunConfig
 from tsadapt.data.open import open_dataset
 from tsadapt.data.types import Dataset
@@ -64,7 +64,10 @@ def train_pool(job: Job, folder: Path) -> Pool:
     configs = pool_configs(job)
     data = source, target
     candidates = [_trained(config, folder, data) for config in configs.values()]
-    choice = choose([one.predictions for one in candidates], reference=[*configs].index(REFERENCE))
+    names = [*configs]
+    choice = choose(
+        [one.predictions for one in candidates], reference=names.index(REFERENCE), preferred=names.index(PREFERRED)
+    )
     chosen = candidates[choice.chosen].config
     twin = _trained(replace(chosen, seed=chosen.seed + 1), folder, data) if job.row == AS_IT_IS else None
     y, y_s = target.train.y, source.train.y

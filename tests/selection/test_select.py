@@ -104,6 +104,19 @@ def test_a_winner_needs_a_better_mean_and_most_votes(monkeypatch):
     assert "better mean rank, but dev, corr-c speak for it" in kept.why
 
 
+def test_the_preferred_candidate_is_chosen_unless_it_is_out_or_no_better_than_source_only():
+    candidates = pool()
+    assert choose(candidates, reference=0).chosen == 3
+    choice = choose(candidates, reference=0, preferred=1)  # better than source-only, and worse than the best
+    assert (choice.chosen, choice.preferred) == (1, 1)
+    assert "best on average where labels are known" in choice.why
+    assert choose(candidates, reference=None, preferred=1).chosen == 1
+    assert choose(candidates, reference=3, preferred=1).chosen == 3
+    collapsed_one = [*candidates, poisoned("one class")]
+    assert choose(collapsed_one, reference=0, preferred=5).chosen == 3
+    assert choose(candidates, reference=0, preferred=0).chosen == 3
+
+
 def test_a_missing_score_is_no_bad_score():
     """A validator that cannot score all candidates does not vote."""
     with_rows, without = candidate(0, wrong=0.5), without_held_out(candidate(1))

@@ -18,7 +18,7 @@ import numpy as np
 from torch import nn
 
 from tsadapt.adapt.folder import ResultFolder
-from tsadapt.adapt.portfolio import PORTFOLIO, REFERENCE, members
+from tsadapt.adapt.portfolio import PORTFOLIO, PREFERRED, REFERENCE, members
 from tsadapt.config import RunConfig
 from tsadapt.data.doctor import Finding, examine, quick_findings
 from tsadapt.data.in_memory import as_dataset, dataset_name
@@ -144,9 +144,11 @@ def adapt(
         runs = [job.planned(name).out for name in done]
         tell("choosing without target labels …")
         candidates = read_candidates(runs)
-        choice = choose([one.predictions for one in candidates], reference=reference_among(candidates))
-        chosen = candidates[choice.chosen]
         names = {job.planned(name).out: name for name in done}
+        preferred = next((i for i, one in enumerate(candidates) if names[one.run] == PREFERRED), None)
+        pool = [one.predictions for one in candidates]
+        choice = choose(pool, reference=reference_among(candidates), preferred=preferred)
+        chosen = candidates[choice.chosen]
         write_choice(job.folder.path, candidates, choice, {"candidate": names[chosen.run]}, failed)
         twin = _twin(job, chosen)
         tell("estimating …")

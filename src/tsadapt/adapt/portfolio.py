@@ -6,13 +6,17 @@ from typing import Any
 from tsadapt.errors import UserError
 from tsadapt.objectives.named import SOURCE_ONLY, objective_named
 
-__all__ = ["PORTFOLIO", "REFERENCE", "members"]
+__all__ = ["PORTFOLIO", "PREFERRED", "REFERENCE", "members"]
 
 REFERENCE = SOURCE_ONLY
 """Always a member: it is kept unless another is better."""
 
 PORTFOLIO = (REFERENCE, "adabn", "paper", "strong", "bsp+mi")
 """Source-only, AdaBN, both presets, and the best other method by mean rank (python -m paper leaderboard)."""
+
+PREFERRED = "strong"
+"""Chosen if it is a member, has not collapsed and beats source-only: validators tell good from bad candidates, but of
+good ones they take worse (`python -m paper trust`)."""
 
 
 def members(names: Sequence[str]) -> dict[str, dict[str, Any]]:

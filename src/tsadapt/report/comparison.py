@@ -11,7 +11,15 @@ from tsadapt.report.selection import candidate_names
 from tsadapt.runs.folder import RunFolder, SweepFolder, read_json
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import CONSENSUS, VOTERS, Choice, choose
-from tsadapt.sweep.choice import Candidate, read_candidates, reference_among, setting_of, unfolded, varying
+from tsadapt.sweep.choice import (
+    Candidate,
+    preferred_among,
+    read_candidates,
+    reference_among,
+    setting_of,
+    unfolded,
+    varying,
+)
 
 __all__ = ["MOST_SECTIONS", "compared", "named"]
 
@@ -66,7 +74,9 @@ def compared(
     notes: tuple[str, ...] = ()
     choice: Choice | None = None
     try:
-        choice = choose([candidate.predictions for candidate in candidates], by, reference_among(candidates))
+        preferred = preferred_among(candidates, paths[0]) if len(paths) == 1 else None
+        pool = [candidate.predictions for candidate in candidates]
+        choice = choose(pool, by, reference_among(candidates), preferred=preferred)
     except UserError as error:
         notes = (str(error),)
     table = _table(candidates, names, choice, places, estimates if apart else {}, notes, apart)

@@ -49,6 +49,8 @@ class Choice:
     out: dict[int, str]
     weighting: tuple[Weighting, ...] = ()
     """For each candidate, what DEV's estimate rests on."""
+    preferred: int | None = None
+    """The candidate that only source-only could displace, if there was one."""
 
 
 def selectors() -> list[str]:
@@ -74,12 +76,14 @@ def validator_lines() -> list[str]:
 
 
 def choose(
-    pool: Sequence[Predictions], by: str = CONSENSUS, reference: int | None = None, *, guard: bool = True
-) -> Choice:
+    pool: Sequence[Predictions], by: str = CONSENSUS, reference: int | None = None, *, guard: bool = True,
+    preferred: int | None = None,
+) -> Choice:  # fmt: skip
     """Choose the best candidate of a pool by a validator, or by the consensus of several.
 
     Collapsed candidates are excluded unless `guard` is off. `reference` is source-only's place in the pool: it
-    is chosen when no other candidate beats it, by a better mean rank and by more votes for than against.
+    is chosen when no other candidate beats it, by a better mean rank and by more votes for than against. `preferred` is
+    chosen whatever the others' ranks, unless it is excluded or does not beat source-only.
     """
     if not pool:
         raise ValueError("a pool of no candidates")
@@ -107,13 +111,18 @@ def choose(
     if reference in racing:
         assert reference is not None
         able = [i for i in racing if mean[i] < mean[reference] and _wins(rank, votes, i, reference)]
-    if able:
+    if preferred in able:
+        assert preferred is not None
+        best = preferred
+        why = f"the best on average where labels are known, and better than source-only by {by}"
+        why += f" ({', '.join(votes)})" if by == CONSENSUS else ""
+    elif able:
         best = min(able, key=lambda i: (mean[i], i))
         why = f"best of {len(racing)} by {by}" + (f" ({', '.join(votes)})" if by == CONSENSUS else "")
     else:
         assert reference is not None
         best, why = reference, _why_source_only(by, racing, mean, rank, votes, reference)
-    return Choice(best, by, why, scores, rank, out, tuple(_weighting(p) for p in pool))
+    return Choice(best, by, why, scores, rank, out, tuple(_weighting(p) for p in pool), preferred)
 
 
 def _sides(rank: dict[str, np.ndarray], votes: Sequence[str], i: int, reference: int) -> tuple[list[str], list[str]]:

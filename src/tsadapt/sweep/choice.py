@@ -17,12 +17,21 @@ from tsadapt.errors import UserError, counted
 from tsadapt.files import csv_cells, number, write_atomically, write_json
 from tsadapt.objectives.objective import full_settings
 from tsadapt.runs.candidates import candidate_steps
-from tsadapt.runs.folder import RunFolder, SweepFolder, write_sealed
+from tsadapt.runs.folder import RunFolder, SweepFolder, read_json, write_sealed
 from tsadapt.selection.predictions import Predictions
 from tsadapt.selection.select import Choice, oracle_judgement
 from tsadapt.sweep.plan import SOURCE_ONLY
 
-__all__ = ["Candidate", "read_candidates", "reference_among", "setting_of", "unfolded", "varying", "write_choice"]
+__all__ = [
+    "Candidate",
+    "preferred_among",
+    "read_candidates",
+    "reference_among",
+    "setting_of",
+    "unfolded",
+    "varying",
+    "write_choice",
+]
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,13 @@ def reference_among(candidates: Sequence[Candidate]) -> int | None:
     return max(places, key=lambda i: candidates[i].step) if places else None
 
 
+def preferred_among(candidates: Sequence[Candidate], folder: Path) -> int | None:
+    """The place of the candidate that the choice of a folder preferred; None if it preferred none."""
+    file = SweepFolder(folder).choice_file
+    name = read_json(file, ("by",)).get("preferred") if file.is_file() else None
+    return next((i for i, c in enumerate(candidates) if name is not None and _name(c) == name), None)
+
+
 def varying(candidates: Sequence[Candidate]) -> list[str]:
     """The settings in which the candidates that have them differ."""
     keys = [_settings(c.config) for c in candidates]
@@ -141,6 +157,7 @@ def write_choice(
             "overrides": overrides,
             "run": os.path.relpath(chosen.run, folder),
             "step": chosen.step,
+            "preferred": None if choice.preferred is None else _name(candidates[choice.preferred]),
             "scores": {name: number(values[choice.chosen]) for name, values in choice.scores.items()},
             "dev": {name: number(value) for name, value in vars(choice.weighting[choice.chosen]).items()},
             "collapsed": {_name(candidates[i]): why for i, why in choice.out.items()},
