@@ -23,9 +23,10 @@ CHANGED_COLUMNS = ("PACS A → P", "PACS C → A", "PACS P → C", "UCI → MNIS
 
 CHANGED = [Row(kind, {}, columns=CHANGED_COLUMNS) for kind in (DOMINATED, LACKING)]
 
-FORMULAS = 3
+FORMULAS = 4
 """Raised when a formula or a constant of `tsadapt.trust` changes: tasks are then measured anew, not trained. 2: class
-shares take the evidence of adapted members in. 3: they ask whether each class is there."""
+shares take the evidence of adapted members in. 3: they ask whether each class is there. 4: the preset strong is
+preferred."""
 
 
 def settings_of_trust(job: Job, quick: bool) -> dict[str, Any]:
